@@ -1,0 +1,1 @@
+"""The engine: from a GGUF file to tokens."""

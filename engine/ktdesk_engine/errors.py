@@ -1,0 +1,59 @@
+"""Every error the engine raises on purpose.
+
+EngineError
+├── ModelFileError            the file is damaged, truncated, incomplete or contradicts itself
+│   └── MissingShardError     one file of a set is not there
+├── UnsupportedError          the file is sound, but holds something that the engine does not know
+├── ConfigError               a setting of ours is out of range
+├── RequestError              one request cannot be served as asked; the engine goes on
+│   ├── ContextOverflowError  prompt and answer do not fit the context
+│   └── TemplateError         the chat template failed, or was stopped at a limit
+└── ResourceError             not enough memory or disk for what was asked
+
+A message is one line that says what is wrong, where, which value, and what to do.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class EngineError(Exception):
+    """Base of all errors that are raised on purpose."""
+
+
+class ModelFileError(EngineError):
+    """A model file is damaged or contradicts itself."""
+
+    def __init__(self, path: str | Path, problem: str) -> None:
+        self.path = Path(path)
+        self.problem = problem
+        super().__init__(f"{self.path}: {problem}")
+
+
+class MissingShardError(ModelFileError):
+    """A file of a sharded model is missing."""
+
+
+class UnsupportedError(EngineError):
+    """The file is sound but holds something that this engine does not know."""
+
+
+class ConfigError(EngineError):
+    """A setting is out of range."""
+
+
+class RequestError(EngineError):
+    """One request cannot be served as asked."""
+
+
+class ContextOverflowError(RequestError):
+    """Prompt and answer are longer than the context."""
+
+
+class TemplateError(RequestError):
+    """The chat template failed or was stopped at a limit."""
+
+
+class ResourceError(EngineError):
+    """Not enough memory or disk for what was asked."""

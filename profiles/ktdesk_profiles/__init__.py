@@ -1,0 +1,1 @@
+"""What ships as YAML, and its readers. Knows neither engine nor wizard."""

@@ -1,0 +1,45 @@
+"""Models to test on, made here: no test needs the network, a hub, or files from outside."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tiny_models import write_tiny
+
+DEMO_VARIABLE = "KTDESK_DEMO_MODEL"
+
+
+@pytest.fixture(autouse=True)
+def _own_user_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing a test does reaches the user's folders, nor do the user's settings reach a test."""
+    home = tmp_path_factory.mktemp("home")
+    monkeypatch.setenv("KTDESK_HOME", str(home))
+    for name in ("XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(name, str(home / name))
+    monkeypatch.delenv("KTDESK_ISA", raising=False)
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """tiny_model(name) is the path of a small random float32 model; `tiny_models.TINY` lists the names."""
+    folder = tmp_path_factory.mktemp("tiny")
+
+    def path_of(name: str) -> Path:
+        path = folder / f"tiny-{name}.gguf"
+        if not path.exists():
+            write_tiny(name, path)
+        return path
+
+    return path_of
+
+
+@pytest.fixture(scope="session")
+def demo_model() -> Path:
+    """The demo model that KTDESK_DEMO_MODEL names."""
+    path = os.environ.get(DEMO_VARIABLE)
+    if not path:
+        pytest.skip(f"{DEMO_VARIABLE} does not name the demo model (`ktdesk demo --fetch-only` makes it)")
+    return Path(path)

@@ -1,0 +1,1 @@
+"""From nothing to a model that can be run. Today: the demo model."""
