@@ -1,0 +1,47 @@
+// The feed-forward network of a layer: routed experts, or one dense network as the only expert.
+#pragma once
+
+#include <cstdint>
+
+#include "linear.h"
+
+namespace ktdesk {
+
+// One weight of all experts: that of expert e lies expert_bytes * e further.
+struct ExpertMatrix {
+    Matrix first;
+    int64_t expert_bytes;
+    const float* bias;  // (num_experts, num_rows), or null
+
+    Matrix expert(int64_t e) const {
+        Matrix matrix = first;
+        matrix.rows += e * expert_bytes;
+        return matrix;
+    }
+};
+
+enum class Activation : int {
+    kSwiGlu = 0,     // silu(gate) * up
+    kSwiGluOai = 1,  // g = min(gate, 7), u = clamp(up, -7, 7): g * sigmoid(1.702 g) * (u + 1)
+};
+
+struct ExpertMlp {
+    ExpertMatrix gate, up;  // (num_experts, I, H)
+    ExpertMatrix down;      // (num_experts, H, I)
+    int64_t num_experts;
+    Activation activation;
+};
+
+// Which experts a batch uses. ids: (num_tokens, num_used), each in 0..num_experts-1; weights the same shape.
+struct Routing {
+    const int32_t* ids;
+    const float* weights;
+    int64_t num_tokens;
+    int64_t num_used;
+};
+
+// out[t] = sum over j of weights[t, j] * down(activation(gate x[t], up x[t])) of expert ids[t, j], added in
+// the order of j. x and out: (num_tokens, H). The tokens of an expert are computed together.
+void expert_mlp(WorkerPool& pool, const ExpertMlp& mlp, const Routing& routing, const float* x, float* out);
+
+}  // namespace ktdesk

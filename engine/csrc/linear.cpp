@@ -1,0 +1,72 @@
+#include "linear.h"
+
+#include <algorithm>
+
+namespace ktdesk {
+
+const float* unpack_rows(const RowKernels& kernels, const Matrix& matrix, int64_t first, int64_t count,
+                         float* scratch) {
+    const uint8_t* rows = matrix.rows + first * matrix.row_bytes;
+    const bool is_ready = matrix.type == F32 && reinterpret_cast<uintptr_t>(rows) % alignof(float) == 0 &&
+                          matrix.row_bytes == matrix.length * static_cast<int64_t>(sizeof(float));
+    if (is_ready) return reinterpret_cast<const float*>(rows);
+    const DequantizeRow dequantize = kernels.dequantize[static_cast<int>(matrix.type)];
+    for (int64_t r = 0; r < count; ++r)
+        dequantize(rows + r * matrix.row_bytes, scratch + r * matrix.length, matrix.length);
+    return scratch;
+}
+
+void linear(WorkerPool& pool, const Matrix& matrix, const float* bias, const float* x, int64_t num_tokens,
+            float* out) {
+    const RowKernels& kernels = pool.kernels();
+    const float** inputs = pool.buffer(WorkerPool::kPointers).reserve_array<const float*>(2 * num_tokens);
+    float** outputs = const_cast<float**>(inputs + num_tokens);
+    for (int64_t t = 0; t < num_tokens; ++t) {
+        inputs[t] = x + t * matrix.length;
+        outputs[t] = out + t * matrix.num_rows;
+    }
+    pool.reserve_scratch(kRowsPerTask * matrix.length);
+    pool.run((matrix.num_rows + kRowsPerTask - 1) / kRowsPerTask, [&](int64_t task, int thread) {
+        const int64_t first = task * kRowsPerTask;
+        const int64_t count = std::min(kRowsPerTask, matrix.num_rows - first);
+        const float* weights = unpack_rows(kernels, matrix, first, count, pool.scratch(thread));
+        kernels.matmul(weights, count, matrix.length, inputs, num_tokens, outputs, first);
+        if (!bias) return;
+        for (int64_t t = 0; t < num_tokens; ++t)
+            for (int64_t r = first; r < first + count; ++r) outputs[t][r] += bias[r];
+    });
+}
+
+void linear_per_head(WorkerPool& pool, const HeadMatrices& matrices, const HeadVectors& x, int64_t num_tokens,
+                     float* out) {
+    const RowKernels& kernels = pool.kernels();
+    const int64_t num_heads = matrices.num_heads, num_rows = matrices.first.num_rows;
+    const float** inputs =
+        pool.buffer(WorkerPool::kPointers).reserve_array<const float*>(2 * num_heads * num_tokens);
+    float** outputs = const_cast<float**>(inputs + num_heads * num_tokens);
+    for (int64_t h = 0; h < num_heads; ++h)
+        for (int64_t t = 0; t < num_tokens; ++t) {
+            inputs[h * num_tokens + t] = x.data + t * x.token_stride + h * x.head_stride;
+            outputs[h * num_tokens + t] = out + (t * num_heads + h) * num_rows;
+        }
+    pool.reserve_scratch(kRowsPerTask * matrices.first.length);
+    const int64_t chunks = (num_rows + kRowsPerTask - 1) / kRowsPerTask;
+    pool.run(num_heads * chunks, [&](int64_t task, int thread) {
+        const int64_t h = task / chunks, first = task % chunks * kRowsPerTask;
+        const int64_t count = std::min(kRowsPerTask, num_rows - first);
+        Matrix matrix = matrices.first;
+        matrix.rows += h * matrices.head_bytes;
+        const float* weights = unpack_rows(kernels, matrix, first, count, pool.scratch(thread));
+        kernels.matmul(weights, count, matrix.length, inputs + h * num_tokens, num_tokens,
+                       outputs + h * num_tokens, first);
+    });
+}
+
+void get_rows(WorkerPool& pool, const Matrix& matrix, const int32_t* ids, int64_t num_ids, float* out) {
+    const DequantizeRow dequantize = pool.kernels().dequantize[static_cast<int>(matrix.type)];
+    pool.run(num_ids, [&](int64_t i, int) {
+        dequantize(matrix.rows + ids[i] * matrix.row_bytes, out + i * matrix.length, matrix.length);
+    });
+}
+
+}  // namespace ktdesk

@@ -1,0 +1,234 @@
+"""The Python face of the extension: numpy arrays in, numpy arrays out.
+
+Knows no model. What each function computes is written once more in `kernels.reference`, in numpy: that is
+the definition of right. An operation runs on the threads and the instruction set of the pool it is given.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from ktdesk_engine.errors import ConfigError
+from ktdesk_engine.kernels import _kernels
+from ktdesk_engine.kernels._kernels import WorkerPool as WorkerPool
+from ktdesk_engine.quants import BLOCKS, WeightType
+
+Floats = npt.NDArray[np.float32]
+Ids = npt.NDArray[np.int32]
+Blocks = npt.NDArray[np.uint8]
+
+ISA_VARIABLE = "KTDESK_ISA"
+
+_forced_isa: ContextVar[str | None] = ContextVar("forced_isa", default=None)
+
+
+class Activation(IntEnum):
+    """What stands between gate and up and down."""
+
+    SWIGLU = 0
+    """silu(gate) * up"""
+    SWIGLU_OAI = 1
+    """g = min(gate, 7), u = clamp(up, -7, 7): g * sigmoid(1.702 g) * (u + 1)"""
+
+
+class RopePairing(IntEnum):
+    """Which elements of a head turn together."""
+
+    NEIGHBOURS = 0
+    """2i with 2i + 1: "normal"."""
+    HALVES = 1
+    """i with i + half of the turned elements: "neox"."""
+
+
+@dataclass(frozen=True)
+class Weight:
+    """Rows of weights as they lie in the file."""
+
+    type: WeightType
+    blocks: Blocks
+    """(rows, row_bytes), or (E, rows, row_bytes)."""
+
+    @property
+    def num_rows(self) -> int:
+        return int(self.blocks.shape[-2])
+
+    @property
+    def row_length(self) -> int:
+        """Weights in a row: the width of what it is multiplied with."""
+        block = BLOCKS[self.type]
+        return int(self.blocks.shape[-1]) // block.bytes * block.values
+
+
+@dataclass(frozen=True)
+class ExpertWeight:
+    """One weight of all experts: blocks (E, rows, row_bytes), bias (E, rows)."""
+
+    weight: Weight
+    bias: Floats | None = None
+
+    @property
+    def as_tuple(self) -> tuple[int, Blocks, Floats | None]:
+        return int(self.weight.type), self.weight.blocks, self.bias
+
+
+@dataclass(frozen=True)
+class ExpertMlp:
+    """gate and up are (E, I, H), down is (E, H, I)."""
+
+    gate: ExpertWeight
+    up: ExpertWeight
+    down: ExpertWeight
+    activation: Activation = Activation.SWIGLU
+
+
+@dataclass(frozen=True)
+class PagedContext:
+    """What the tokens of a batch may look at."""
+
+    page_tables: Ids
+    """(S, pages): for each sequence the page that holds each stretch of positions."""
+    sequences: Ids
+    """(T,): the row of page_tables of each token."""
+    positions: Ids
+    """(T,): a token sees positions 0..its own."""
+
+
+@dataclass(frozen=True)
+class AttentionRule:
+    """How scores are made."""
+
+    scale: float
+    window: int = 0
+    """A token sees this many last positions, its own included; 0 sees all."""
+    soft_cap: float = 0.0
+    """score = cap * tanh(score / cap); 0 is none."""
+    sinks: Floats | None = None
+    """(heads,): one more score in the denominator, without a value."""
+
+
+def isas() -> tuple[str, ...]:
+    """The instruction sets that this machine can run, narrowest first."""
+    return tuple(_kernels.isas())
+
+
+@contextmanager
+def using(isa: str) -> Iterator[None]:
+    """Pools made inside the block use this instruction set unless they are told another."""
+    token = _forced_isa.set(_checked_isa(isa, "kernels.using"))
+    try:
+        yield
+    finally:
+        _forced_isa.reset(token)
+
+
+def default_isa() -> str:
+    """Of `using`, the environment variable KTDESK_ISA and the widest of the machine, the first that is set."""
+    forced = _forced_isa.get()
+    if forced is not None:
+        return forced
+    from_environment = os.environ.get(ISA_VARIABLE)
+    return _checked_isa(from_environment, ISA_VARIABLE) if from_environment else isas()[-1]
+
+
+def worker_pool(num_threads: int, isa: str | None = None) -> WorkerPool:
+    """Threads that share the work of one operation; the calling thread is one of them."""
+    return WorkerPool(num_threads, default_isa() if isa is None else _checked_isa(isa, "isa"))
+
+
+def _checked_isa(isa: str, where: str) -> str:
+    if isa not in isas():
+        raise ConfigError(
+            f"{where}: this machine cannot run the instruction set {isa!r}; it can run {', '.join(isas())}"
+        )
+    return isa
+
+
+def linear(pool: WorkerPool, weight: Weight, x: Floats, bias: Floats | None = None) -> Floats:
+    """x (T, row_length) times the rows of weight, plus bias (rows,) -> (T, rows)."""
+    out = np.empty((x.shape[0], weight.num_rows), np.float32)
+    _kernels.linear(pool, int(weight.type), weight.blocks, x, out, bias)
+    return out
+
+
+def linear_per_head(pool: WorkerPool, weight: Weight, x: Floats) -> Floats:
+    """x (T, heads, row_length) times the rows that weight (heads, rows, row_bytes) has for each head.
+
+    -> (T, heads, rows). x may be a slice of longer heads.
+    """
+    out = np.empty((x.shape[0], x.shape[1], weight.num_rows), np.float32)
+    _kernels.linear_per_head(pool, int(weight.type), weight.blocks, x, out)
+    return out
+
+
+def get_rows(pool: WorkerPool, weight: Weight, ids: Ids) -> Floats:
+    """The rows `ids` (T,) of weight -> (T, row_length)."""
+    out = np.empty((ids.shape[0], weight.row_length), np.float32)
+    _kernels.get_rows(pool, int(weight.type), weight.blocks, ids, out)
+    return out
+
+
+def expert_mlp(pool: WorkerPool, mlp: ExpertMlp, x: Floats, ids: Ids, weights: Floats) -> Floats:
+    """Weighted sum over the experts ids (T, K) with weights (T, K) of x (T, H) -> (T, H)."""
+    out = np.empty_like(x)
+    _kernels.expert_mlp(
+        pool, mlp.gate.as_tuple, mlp.up.as_tuple, mlp.down.as_tuple, int(mlp.activation), ids, weights, x, out
+    )
+    return out
+
+
+def attention(
+    pool: WorkerPool,
+    queries: Floats,
+    keys: Floats,
+    values: Floats,
+    context: PagedContext,
+    rule: AttentionRule,
+) -> Floats:
+    """queries (T, heads, D) over keys and values (pages, page_size, key heads, D) -> (T, heads, value D).
+
+    The cache holds the tokens' own keys and values already.
+    """
+    out = np.empty((queries.shape[0], queries.shape[1], values.shape[3]), np.float32)
+    _kernels.attention(
+        pool,
+        queries,
+        keys,
+        values,
+        context.page_tables,
+        context.sequences,
+        context.positions,
+        out,
+        rule.scale,
+        rule.window,
+        rule.soft_cap,
+        rule.sinks,
+    )
+    return out
+
+
+def rms_norm(pool: WorkerPool, x: Floats, weight: Floats, epsilon: float) -> Floats:
+    """x / sqrt(mean(x²) + epsilon) * weight over the last axis, which is as long as weight."""
+    rows = x.reshape(-1, x.shape[-1])
+    out = np.empty_like(rows)
+    _kernels.rms_norm(pool, rows, weight, epsilon, out)
+    return out.reshape(x.shape)
+
+
+def rope(pool: WorkerPool, x: Floats, cosines: Floats, sines: Floats, pairing: RopePairing) -> None:
+    """Turns, in place, the first 2P elements of each head of x (T, heads, D) by cosines and sines (T, P)."""
+    _kernels.rope(pool, x, cosines, sines, int(pairing))
+
+
+def dequantize(pool: WorkerPool, weight: Weight) -> Floats:
+    """(rows, row_bytes) -> (rows, row_length)."""
+    out = np.empty((weight.num_rows, weight.row_length), np.float32)
+    _kernels.dequantize(pool, int(weight.type), weight.blocks, out)
+    return out

@@ -1,0 +1,49 @@
+"""The extension built from engine/csrc/module.cpp. Use `ktdesk_engine.kernels`."""
+
+import numpy as np
+import numpy.typing as npt
+
+_Floats = npt.NDArray[np.float32]
+_Ids = npt.NDArray[np.int32]
+_Blocks = npt.NDArray[np.uint8]
+_ExpertWeight = tuple[int, _Blocks, _Floats | None]
+
+class WorkerPool:
+    def __init__(self, num_threads: int, isa: str) -> None: ...
+    @property
+    def num_threads(self) -> int: ...
+    @property
+    def isa(self) -> str: ...
+
+def isas() -> list[str]: ...
+def linear(pool: WorkerPool, type: int, weight: _Blocks, x: _Floats, out: _Floats, bias: _Floats | None) -> None: ...
+def linear_per_head(pool: WorkerPool, type: int, weight: _Blocks, x: _Floats, out: _Floats) -> None: ...
+def get_rows(pool: WorkerPool, type: int, weight: _Blocks, ids: _Ids, out: _Floats) -> None: ...
+def expert_mlp(
+    pool: WorkerPool,
+    gate: _ExpertWeight,
+    up: _ExpertWeight,
+    down: _ExpertWeight,
+    activation: int,
+    ids: _Ids,
+    weights: _Floats,
+    x: _Floats,
+    out: _Floats,
+) -> None: ...
+def attention(
+    pool: WorkerPool,
+    queries: _Floats,
+    keys: _Floats,
+    values: _Floats,
+    page_tables: _Ids,
+    sequences: _Ids,
+    positions: _Ids,
+    out: _Floats,
+    scale: float,
+    window: int,
+    soft_cap: float,
+    sinks: _Floats | None,
+) -> None: ...
+def rms_norm(pool: WorkerPool, x: _Floats, weight: _Floats, epsilon: float, out: _Floats) -> None: ...
+def rope(pool: WorkerPool, x: _Floats, cosines: _Floats, sines: _Floats, pairing: int) -> None: ...
+def dequantize(pool: WorkerPool, type: int, blocks: _Blocks, out: _Floats) -> None: ...
