@@ -1,0 +1,52 @@
+"""The operations of a layer on the CPU: the extension's kernels on numpy arrays."""
+
+from __future__ import annotations
+
+from ktdesk_engine import kernels
+from ktdesk_engine.kernels import (
+    AttentionRule,
+    ExpertMlp,
+    Floats,
+    Ids,
+    PagedContext,
+    RopePairing,
+    Weight,
+    WorkerPool,
+)
+
+
+class CpuBackend:
+    """Computes on the threads of one pool."""
+
+    def __init__(self, pool: WorkerPool) -> None:
+        self.pool = pool
+
+    def embed(self, embeddings: Weight, token_ids: Ids) -> Floats:
+        """(T,) -> (T, H)."""
+        return kernels.get_rows(self.pool, embeddings, token_ids)
+
+    def linear(self, weight: Weight, x: Floats, bias: Floats | None = None) -> Floats:
+        """(T, row_length) -> (T, rows)."""
+        return kernels.linear(self.pool, weight, x, bias)
+
+    def linear_per_head(self, weight: Weight, x: Floats) -> Floats:
+        """(T, heads, row_length) -> (T, heads, rows), a matrix for each head."""
+        return kernels.linear_per_head(self.pool, weight, x)
+
+    def rms_norm(self, x: Floats, weight: Floats, epsilon: float) -> Floats:
+        """Over the last axis."""
+        return kernels.rms_norm(self.pool, x, weight, epsilon)
+
+    def rope(self, x: Floats, cosines: Floats, sines: Floats, pairing: RopePairing) -> None:
+        """In place; x (T, heads, D)."""
+        kernels.rope(self.pool, x, cosines, sines, pairing)
+
+    def attention(
+        self, queries: Floats, keys: Floats, values: Floats, context: PagedContext, rule: AttentionRule
+    ) -> Floats:
+        """(T, heads, D) -> (T, heads, value D)."""
+        return kernels.attention(self.pool, queries, keys, values, context, rule)
+
+    def experts(self, mlp: ExpertMlp, x: Floats, ids: Ids, weights: Floats) -> Floats:
+        """(T, H) -> (T, H), the weighted sum over each token's experts."""
+        return kernels.expert_mlp(self.pool, mlp, x, ids, weights)

@@ -1,0 +1,61 @@
+"""The mixture-of-experts layer: a router, the experts that it chooses, and those that are always on."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from ktdesk_engine.kernels import Activation, ExpertMlp, ExpertWeight, Floats, Weight
+from ktdesk_engine.layers.router import Router, RoutingRule
+from ktdesk_engine.weights import Weights
+
+
+class SharedExperts(Protocol):
+    """The always-on experts as one network."""
+
+    def __call__(self, x: Floats) -> Floats:
+        """(T, H) -> (T, H)."""
+
+
+class MoeLayer:
+    """`ffn_gate_inp` and the stacked `ffn_gate_exps`, `ffn_up_exps`, `ffn_down_exps` of one layer.
+
+    Gate and up may be one tensor, `ffn_gate_up_exps`, with the gate's rows first in each expert.
+    """
+
+    def __init__(
+        self,
+        weights: Weights,
+        hidden: int,
+        width: int,
+        rule: RoutingRule,
+        activation: Activation = Activation.SWIGLU,
+        shared: SharedExperts | None = None,
+    ) -> None:
+        self._backend = weights.backend
+        self._router = Router(weights, hidden, rule)
+        gate, up = _gate_and_up(weights, rule.num_experts, width, hidden)
+        down = weights.experts("ffn_down_exps", rule.num_experts, hidden, width)
+        self._experts = ExpertMlp(gate, up, down, activation)
+        self._shared = shared
+
+    def __call__(self, x: Floats) -> Floats:
+        """(T, H) -> (T, H)."""
+        routed = self._backend.experts(self._experts, x, *self._router(x))
+        return routed if self._shared is None else routed + self._shared(x)
+
+
+def _gate_and_up(weights: Weights, E: int, width: int, hidden: int) -> tuple[ExpertWeight, ExpertWeight]:
+    if not weights.has("ffn_gate_up_exps.weight"):
+        gate = weights.experts("ffn_gate_exps", E, width, hidden)
+        return gate, weights.experts("ffn_up_exps", E, width, hidden)
+    merged = weights.experts("ffn_gate_up_exps", E, 2 * width, hidden)
+    return _rows(merged, slice(0, width)), _rows(merged, slice(width, None))
+
+
+def _rows(merged: ExpertWeight, rows: slice) -> ExpertWeight:
+    """Some rows of each expert, where they lie."""
+    weight = Weight(merged.weight.type, merged.weight.blocks[:, rows])
+    bias = None if merged.bias is None else np.ascontiguousarray(merged.bias[:, rows])
+    return ExpertWeight(weight, bias)

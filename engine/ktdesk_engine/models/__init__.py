@@ -1,0 +1,1 @@
+"""One file an architecture family: names, shapes, routing, the order of operations."""

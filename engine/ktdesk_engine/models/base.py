@@ -1,0 +1,150 @@
+"""What the families share: the path from token ids through the layers to logits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from ktdesk_engine.backends.cpu import CpuBackend
+from ktdesk_engine.batch import Batch
+from ktdesk_engine.experts.moe import MoeLayer
+from ktdesk_engine.gguf import GGUFFile
+from ktdesk_engine.hparams import Metadata
+from ktdesk_engine.kernels import Floats
+from ktdesk_engine.kv_cache import KVCache
+from ktdesk_engine.layers.attention import GroupedQueryAttention
+from ktdesk_engine.layers.embedding import Embedding
+from ktdesk_engine.layers.latent_attention import LatentAttention
+from ktdesk_engine.layers.mlp import Mlp
+from ktdesk_engine.layers.norms import RmsNorm
+from ktdesk_engine.layers.rope import Rope, Turns
+from ktdesk_engine.weights import Weights
+
+MAX_BLOCKS = 512
+MAX_WIDTH = 1 << 24
+
+UNKNOWN_VARIANTS = {
+    "attention.clamp_kqv": "no clamp",
+    "attention.output_scale": "no scale",
+    "attention.temperature_scale": "no temperature",
+    "attention.value_scale": "no scale",
+    "attn_logit_softcapping": "no cap",
+    "embedding_scale": "no scale",
+    "final_logit_softcapping": "no cap",
+    "logit_scale": "no scale",
+    "residual_scale": "no scale",
+    "router_logit_softcapping": "no cap",
+}
+"""Numbers that change the answer, which none of the families computes; 0 stands for absent."""
+
+
+class Block:
+    """One layer: attention, then the feed-forward network, each on the normed input, and added to it."""
+
+    def __init__(
+        self,
+        attention_norm: RmsNorm,
+        attention: GroupedQueryAttention | LatentAttention,
+        ffn_norm: RmsNorm,
+        ffn: Mlp | MoeLayer,
+    ) -> None:
+        self.cache_shape = attention.cache_shape
+        self._attention_norm = attention_norm
+        self._attention = attention
+        self._ffn_norm = ffn_norm
+        self._ffn = ffn
+
+    def __call__(self, x: Floats, batch: Batch, turns: Turns, cache: KVCache) -> Floats:
+        """(T, H) -> (T, H); adds the batch to the cache."""
+        x = x + self._attention(self._attention_norm(x), batch, turns, cache)
+        return x + self._ffn(self._ffn_norm(x))
+
+
+class Decoder:
+    """Embedding, layers, norm, head. A family says what its layers are."""
+
+    def __init__(self, hparams: Metadata, weights: Weights, rope: Rope, blocks: Sequence[Block]) -> None:
+        """UnsupportedError where the file has more than the layers asked for."""
+        _refuse_variants(hparams)
+        hidden = hparams.integer("embedding_length", minimum=1)
+        self.context_length = hparams.integer("context_length", minimum=1)
+        """Tokens it was trained for."""
+        self.cache_shapes = [block.cache_shape for block in blocks]
+        """What each layer keeps of a token."""
+        self._rope = rope
+        self._blocks = blocks
+        self._embedding = Embedding(weights, hidden)
+        self._output_norm = RmsNorm(weights, "output_norm", hidden, rms_epsilon(hparams))
+        self.vocab_size = self._embedding.vocab_size
+        weights.finish(_NextTokenTensors(hparams))
+
+    def forward(self, batch: Batch, cache: KVCache) -> Floats:
+        """Hidden states after the last norm, (T, H); adds the batch to the cache.
+
+        Damaged weights make values that are no finite numbers: they go on to the logits, where they are seen.
+        """
+        with np.errstate(over="ignore", invalid="ignore"):
+            x = self._embedding(batch.token_ids)
+            turns = self._rope.turns(batch.positions)
+            for block in self._blocks:
+                x = block(x, batch, turns, cache)
+            return self._output_norm(x)
+
+    def lm_head(self, hidden: Floats) -> Floats:
+        """(T, H) -> logits (T, V)."""
+        return self._embedding.logits(hidden)
+
+
+class Family(Protocol):
+    """The MODEL of a model file."""
+
+    def __call__(self, file: GGUFFile, backend: CpuBackend) -> Decoder:
+        """Maps the weights. ModelFileError or UnsupportedError where the file is not of this architecture."""
+
+
+def num_blocks(hparams: Metadata) -> int:
+    """As the file counts: the layers, and behind them the blocks that predict the token after the next."""
+    return hparams.integer("block_count", minimum=1, maximum=MAX_BLOCKS)
+
+
+def num_layers(hparams: Metadata) -> int:
+    """Without the blocks for the token after the next, which are left out."""
+    blocks = num_blocks(hparams)
+    return blocks - hparams.integer("nextn_predict_layers", 0, minimum=0, maximum=blocks - 1)
+
+
+def num_dense_layers(hparams: Metadata) -> int:
+    """How many first layers have no experts."""
+    return hparams.integer("leading_dense_block_count", 0, minimum=0, maximum=num_layers(hparams))
+
+
+def rms_epsilon(hparams: Metadata) -> float:
+    return hparams.number("attention.layer_norm_rms_epsilon", minimum=0.0)
+
+
+def feed_forward_width(hparams: Metadata, layer: int) -> int:
+    """Of a dense network: the file has one number for all layers, or one for each."""
+    return hparams.per_layer("feed_forward_length", num_blocks(hparams), minimum=1, maximum=MAX_WIDTH)[layer]
+
+
+def expert_width(hparams: Metadata) -> int:
+    return hparams.integer("expert_feed_forward_length", minimum=1, maximum=MAX_WIDTH)
+
+
+def _refuse_variants(hparams: Metadata) -> None:
+    for key, known in UNKNOWN_VARIANTS.items():
+        if hparams.number(key, 0.0):
+            raise hparams.unsupported(key, known)
+
+
+class _NextTokenTensors:
+    """Whether a tensor is of a block for the token after the next."""
+
+    def __init__(self, hparams: Metadata) -> None:
+        blocks = range(num_layers(hparams), num_blocks(hparams))
+        self._prefixes = tuple(f"blk.{block}." for block in blocks)
+
+    def __call__(self, name: str) -> bool:
+        return name.startswith(self._prefixes)

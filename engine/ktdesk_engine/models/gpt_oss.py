@@ -1,0 +1,75 @@
+"""gpt-oss: biases everywhere, sinks, a sliding window on every other layer; experts by softmax over the chosen,
+with a clamped activation.
+"""
+
+from __future__ import annotations
+
+from ktdesk_engine.backends.cpu import CpuBackend
+from ktdesk_engine.experts.moe import MoeLayer
+from ktdesk_engine.gguf import GGUFFile
+from ktdesk_engine.hparams import Metadata
+from ktdesk_engine.kernels import Activation, AttentionRule, RopePairing
+from ktdesk_engine.layers.attention import (
+    AttentionShape,
+    GroupedQueryAttention,
+    attention_shapes,
+)
+from ktdesk_engine.layers.norms import RmsNorm
+from ktdesk_engine.layers.rope import Rope, rope_from_metadata
+from ktdesk_engine.layers.router import Gating, routing_rule
+from ktdesk_engine.models.base import (
+    Block,
+    Decoder,
+    expert_width,
+    num_blocks,
+    num_layers,
+    rms_epsilon,
+)
+from ktdesk_engine.weights import Weights
+
+ARCHITECTURE = "gpt-oss"
+
+BIASES = (
+    *("attn_q.bias", "attn_k.bias", "attn_v.bias", "attn_output.bias"),
+    *("ffn_gate_inp.bias", "ffn_gate_exps.bias", "ffn_up_exps.bias", "ffn_down_exps.bias"),
+)
+
+
+class GptOss(Decoder):
+    def __init__(self, file: GGUFFile, backend: CpuBackend) -> None:
+        hparams, weights = file.hparams(), Weights(file, backend)
+        shapes = attention_shapes(hparams, num_blocks(hparams))
+        rope = rope_from_metadata(hparams, RopePairing.HALVES, shapes[0].key_length, weights)
+        if hparams.number("rope.freq_base_swa", rope.base) != rope.base:
+            raise hparams.unsupported("rope.freq_base_swa", "the same base in all layers")
+        layers = range(num_layers(hparams))
+        blocks = [_block(hparams, weights.block(layer), layer, shapes[layer], rope) for layer in layers]
+        super().__init__(hparams, weights, rope, blocks)
+
+
+def _window(hparams: Metadata, layer: int) -> int:
+    """How many last positions a token sees in a layer, 0 for all: in each period of layers the last sees all."""
+    window = hparams.integer("attention.sliding_window", minimum=1, maximum=2**31 - 1)
+    period = hparams.integer("attention.sliding_window_pattern", 2, minimum=0)
+    sees_all = period > 0 and layer % period == period - 1
+    return 0 if sees_all else window
+
+
+def _block(hparams: Metadata, weights: Weights, layer: int, shape: AttentionShape, rope: Rope) -> Block:
+    epsilon = rms_epsilon(hparams)
+    rule = AttentionRule(
+        scale=shape.key_length**-0.5,
+        window=_window(hparams, layer),
+        sinks=weights.vector("attn_sinks.weight", shape.num_heads),
+    )
+    routing = routing_rule(hparams, gating=Gating.SOFTMAX_OF_CHOSEN, normalize=False)
+    weights.require(*BIASES)
+    return Block(
+        attention_norm=RmsNorm(weights, "attn_norm", shape.hidden, epsilon),
+        attention=GroupedQueryAttention(weights, layer, shape, rope, rule),
+        ffn_norm=RmsNorm(weights, "post_attention_norm", shape.hidden, epsilon),
+        ffn=MoeLayer(weights, shape.hidden, expert_width(hparams), routing, Activation.SWIGLU_OAI),
+    )
+
+
+MODEL = GptOss

@@ -1,0 +1,67 @@
+"""Llama: dense (Llama 1 to 3, Mistral, SmolLM) and with experts (Mixtral).
+
+Grouped-query attention, rope on neighbouring pairs; SwiGLU; experts by softmax, their weights summing to one.
+"""
+
+from __future__ import annotations
+
+from ktdesk_engine.backends.cpu import CpuBackend
+from ktdesk_engine.experts.moe import MoeLayer
+from ktdesk_engine.gguf import GGUFFile
+from ktdesk_engine.hparams import Metadata
+from ktdesk_engine.kernels import RopePairing
+from ktdesk_engine.layers.attention import (
+    AttentionShape,
+    GroupedQueryAttention,
+    attention_shapes,
+    full_attention_rule,
+)
+from ktdesk_engine.layers.mlp import Mlp
+from ktdesk_engine.layers.norms import RmsNorm
+from ktdesk_engine.layers.rope import Rope, rope_from_metadata
+from ktdesk_engine.layers.router import Gating, routing_rule
+from ktdesk_engine.models.base import (
+    Block,
+    Decoder,
+    expert_width,
+    feed_forward_width,
+    num_blocks,
+    num_layers,
+    rms_epsilon,
+)
+from ktdesk_engine.weights import Weights
+
+ARCHITECTURE = "llama"
+
+
+class Llama(Decoder):
+    def __init__(self, file: GGUFFile, backend: CpuBackend) -> None:
+        hparams, weights = file.hparams(), Weights(file, backend)
+        shapes = attention_shapes(hparams, num_blocks(hparams))
+        rope = rope_from_metadata(hparams, RopePairing.NEIGHBOURS, shapes[0].key_length, weights)
+        layers = range(num_layers(hparams))
+        blocks = [_block(hparams, weights.block(layer), layer, shapes[layer], rope) for layer in layers]
+        super().__init__(hparams, weights, rope, blocks)
+
+
+def _block(hparams: Metadata, weights: Weights, layer: int, shape: AttentionShape, rope: Rope) -> Block:
+    epsilon, rule = rms_epsilon(hparams), full_attention_rule(hparams, shape)
+    return Block(
+        attention_norm=RmsNorm(weights, "attn_norm", shape.hidden, epsilon),
+        attention=GroupedQueryAttention(weights, layer, shape, rope, rule),
+        ffn_norm=RmsNorm(weights, "ffn_norm", shape.hidden, epsilon),
+        ffn=_feed_forward(hparams, weights, layer, shape.hidden),
+    )
+
+
+def _feed_forward(hparams: Metadata, weights: Weights, layer: int, hidden: int) -> Mlp | MoeLayer:
+    width = feed_forward_width(hparams, layer)
+    if not hparams.integer("expert_count", 0, minimum=0):
+        return Mlp(weights, hidden, width)
+    # Mixtral files keep the experts' width in feed_forward_length; newer ones in a key of its own.
+    if hparams.has("expert_feed_forward_length"):
+        width = expert_width(hparams)
+    return MoeLayer(weights, hidden, width, routing_rule(hparams, gating=Gating.SOFTMAX, normalize=True))
+
+
+MODEL = Llama

@@ -1,0 +1,51 @@
+"""Qwen2 and Qwen2.5, dense: as Llama, but rope on halves, and biases on queries, keys and values."""
+
+from __future__ import annotations
+
+from ktdesk_engine.backends.cpu import CpuBackend
+from ktdesk_engine.gguf import GGUFFile
+from ktdesk_engine.hparams import Metadata
+from ktdesk_engine.kernels import RopePairing
+from ktdesk_engine.layers.attention import (
+    AttentionShape,
+    GroupedQueryAttention,
+    attention_shapes,
+    full_attention_rule,
+)
+from ktdesk_engine.layers.mlp import Mlp
+from ktdesk_engine.layers.norms import RmsNorm
+from ktdesk_engine.layers.rope import Rope, rope_from_metadata
+from ktdesk_engine.models.base import (
+    Block,
+    Decoder,
+    feed_forward_width,
+    num_blocks,
+    num_layers,
+    rms_epsilon,
+)
+from ktdesk_engine.weights import Weights
+
+ARCHITECTURE = "qwen2"
+
+
+class Qwen2(Decoder):
+    def __init__(self, file: GGUFFile, backend: CpuBackend) -> None:
+        hparams, weights = file.hparams(), Weights(file, backend)
+        shapes = attention_shapes(hparams, num_blocks(hparams))
+        rope = rope_from_metadata(hparams, RopePairing.HALVES, shapes[0].key_length, weights)
+        layers = range(num_layers(hparams))
+        blocks = [_block(hparams, weights.block(layer), layer, shapes[layer], rope) for layer in layers]
+        super().__init__(hparams, weights, rope, blocks)
+
+
+def _block(hparams: Metadata, weights: Weights, layer: int, shape: AttentionShape, rope: Rope) -> Block:
+    epsilon, rule = rms_epsilon(hparams), full_attention_rule(hparams, shape)
+    return Block(
+        attention_norm=RmsNorm(weights, "attn_norm", shape.hidden, epsilon),
+        attention=GroupedQueryAttention(weights, layer, shape, rope, rule),
+        ffn_norm=RmsNorm(weights, "ffn_norm", shape.hidden, epsilon),
+        ffn=Mlp(weights, shape.hidden, feed_forward_width(hparams, layer)),
+    )
+
+
+MODEL = Qwen2
