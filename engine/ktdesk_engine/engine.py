@@ -1,0 +1,254 @@
+"""A loaded model that answers: `Engine.load`, then `stream`, or `score`.
+
+with Engine.load("model.gguf") as engine:
+    for event in engine.stream(Request(engine.chat_ids([{"role": "user", "content": "Hello"}]))):
+        print(event.text, end="")
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from ktdesk_engine import kernels
+from ktdesk_engine.backends.cpu import CpuBackend
+from ktdesk_engine.chat import ChatTemplate
+from ktdesk_engine.config import EngineConfig, Request, SamplingConfig
+from ktdesk_engine.errors import ConfigError, ContextOverflowError, ModelFileError, RequestError
+from ktdesk_engine.gguf import GGUFFile
+from ktdesk_engine.hparams import Metadata
+from ktdesk_engine.kernels import Floats
+from ktdesk_engine.kv_cache import CachedSequence, KVCache
+from ktdesk_engine.machine import available_memory_bytes, num_physical_cores
+from ktdesk_engine.memory import decide_context
+from ktdesk_engine.models.registry import family_of
+from ktdesk_engine.runner import Runner
+from ktdesk_engine.sampler import Sampler, TokenLogprobs, log_softmax, token_logprobs
+from ktdesk_engine.stop_strings import StopStrings
+from ktdesk_engine.tokenizer import Tokenizer
+
+FinishReason = Literal["stop", "length"]
+
+
+@dataclass(frozen=True)
+class Timings:
+    """What one answer took."""
+
+    num_prompt_tokens: int
+    num_answer_tokens: int
+    prefill_seconds: float
+    """Until the first token was chosen."""
+    decode_seconds: float
+    """From the first token to the last."""
+    seed: int
+    """With it, the same request gives the same answer."""
+
+    @property
+    def prefill_tok_s(self) -> float:
+        return self.num_prompt_tokens / self.prefill_seconds if self.prefill_seconds else 0.0
+
+    @property
+    def decode_tok_s(self) -> float:
+        """Without the first token, which the prefill gives."""
+        return (self.num_answer_tokens - 1) / self.decode_seconds if self.decode_seconds else 0.0
+
+
+@dataclass(frozen=True)
+class StreamEvent:
+    """One step of an answer. The texts of all events are the answer."""
+
+    text: str
+    """May be empty: half a character, or what may become a stop string, is held back."""
+    token_ids: tuple[int, ...]
+    """The token that was chosen; an end token is not among them."""
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    """One for each token id, if asked for."""
+    finish_reason: FinishReason | None = None
+    """On the last event."""
+    timings: Timings | None = None
+    """On the last event."""
+
+
+class Engine:
+    """One model in memory. One thread at a time; several streams may be open, each with its own place in the cache."""
+
+    def __init__(self, file: GGUFFile, config: EngineConfig) -> None:
+        self.file = file
+        pool = kernels.worker_pool(config.num_threads or num_physical_cores(), config.isa)
+        self.model = family_of(file)(file, CpuBackend(pool))
+        self.tokenizer = Tokenizer.from_gguf(file)
+        if self.tokenizer.vocab_size > self.model.vocab_size:
+            raise ModelFileError(
+                file.path,
+                f"the vocabulary has {self.tokenizer.vocab_size} tokens, but the embedding {self.model.vocab_size} rows",
+            )
+        self.chat_template = ChatTemplate.from_gguf(file)
+        self.recommended_sampling = recommended_sampling(file.path, file.keys)
+        self.config = replace(
+            config,
+            num_threads=pool.num_threads,
+            isa=pool.isa,
+            context=decide_context(config.context, self.model, available_memory_bytes()),
+        )
+        """With everything decided."""
+        assert self.config.context is not None
+        self.context: int = self.config.context
+        cache = KVCache(self.model.cache_shapes, self.context)
+        self._runner = Runner(self.model, cache, config.prefill_chunk, self.tokenizer.vocab_size)
+
+    @classmethod
+    def load(cls, path: str | Path, config: EngineConfig | None = None) -> Engine:
+        """Maps the model; its weights are read when they are first used."""
+        file = GGUFFile.open(path)
+        try:
+            return cls(file, config or EngineConfig())
+        except BaseException:
+            file.close()
+            raise
+
+    def close(self) -> None:
+        """Ends the template's process and lets go of the file."""
+        self.chat_template.close()
+        self.file.close()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def prompt_ids(self, text: str) -> tuple[int, ...]:
+        """Raw text to go on from, with a BOS if the file asks for one; special tokens in it are plain text."""
+        return tuple(self.tokenizer.encode(text, add_bos=self.tokenizer.adds_bos))
+
+    def chat_ids(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        variables: Mapping[str, Any] | None = None,
+    ) -> tuple[int, ...]:
+        """A conversation by the chat template, up to where the model's answer begins."""
+        chat = self.chat_template.render(messages, tools=tools, variables=variables or {})
+        ids = self.tokenizer.encode(
+            chat.text,
+            add_bos=self.tokenizer.adds_bos,
+            parse_special=True,
+            literal_spans=chat.literal_spans,
+        )
+        return tuple(ids)
+
+    def score(self, token_ids: Sequence[int]) -> Floats:
+        """Log-probabilities (T, V); row t is of the token after token_ids[: t + 1]."""
+        self._check_tokens(token_ids)
+        if len(token_ids) > self.context:
+            raise ContextOverflowError(
+                f"{len(token_ids)} tokens do not fit the context of {self.context}: score fewer at a time"
+            )
+        sequence = CachedSequence()
+        try:
+            return np.concatenate([log_softmax(x) for x in self._runner.all_logits(sequence, token_ids)])
+        finally:
+            self._runner.release(sequence)
+
+    def stream(self, request: Request) -> Iterator[StreamEvent]:
+        """Answers token by token. Closing the iterator cancels, and frees what the answer held."""
+        self._check_tokens(request.token_ids)
+        self._check_tokens([token_id for token_id, _ in request.sampling.logit_bias], "logit_bias")
+        if len(request.token_ids) >= self.context:
+            raise ContextOverflowError(
+                f"the prompt has {len(request.token_ids)} tokens, and the context of {self.context} must hold the "
+                "answer too: shorten the prompt, or start with a larger context"
+            )
+        return self._answer(request)
+
+    def _answer(self, request: Request) -> Iterator[StreamEvent]:
+        sequence = CachedSequence()
+        try:
+            yield from Answer(request, self.tokenizer, self.context).events(self._runner, sequence)
+        finally:
+            self._runner.release(sequence)
+
+    def _check_tokens(self, token_ids: Sequence[int], what: str = "the prompt") -> None:
+        for token_id in token_ids:
+            if not 0 <= token_id < self.tokenizer.vocab_size:
+                raise RequestError(
+                    f"{what} has the token id {token_id}, but the vocabulary has {self.tokenizer.vocab_size} tokens"
+                )
+
+
+class Answer:
+    """The state of one answer while it is made."""
+
+    def __init__(self, request: Request, tokenizer: Tokenizer, context: int) -> None:
+        self._request = request
+        self._sampler = Sampler(request.sampling)
+        self._end_ids = frozenset() if request.ignore_eos else tokenizer.end_ids
+        self._decoder = tokenizer.stream_decoder(at_start=not request.is_continuation)
+        self._stops = StopStrings(request.stop)
+        self._ids = list(request.token_ids)
+        room = context - len(self._ids)
+        self._max_tokens = min(room, request.max_tokens or room)
+        self._num_answer_tokens = 0
+
+    def events(self, runner: Runner, sequence: CachedSequence) -> Iterator[StreamEvent]:
+        started = time.perf_counter()
+        logits = runner.next_logits(sequence, self._ids)
+        event = self._next(logits)
+        first = time.perf_counter()
+        while event.finish_reason is None:
+            yield event
+            event = self._next(runner.next_logits(sequence, self._ids[-1:]))
+        timings = Timings(
+            num_prompt_tokens=len(self._request.token_ids),
+            num_answer_tokens=self._num_answer_tokens,
+            prefill_seconds=first - started,
+            decode_seconds=time.perf_counter() - first,
+            seed=self._sampler.config.seed or 0,
+        )
+        yield replace(event, timings=timings)
+
+    def _next(self, logits: Floats) -> StreamEvent:
+        """Chooses a token and says what it adds."""
+        token_id = self._sampler.choose(logits, self._ids)
+        if token_id in self._end_ids:
+            return StreamEvent(self._rest(), (), finish_reason="stop")
+        self._ids.append(token_id)
+        self._num_answer_tokens += 1
+        passed = self._stops.push(self._decoder.push(token_id))
+        logprobs = self._logprobs(logits, token_id)
+        if passed.is_stopped:
+            return StreamEvent(passed.text, (token_id,), logprobs, "stop")
+        if self._num_answer_tokens >= self._max_tokens:
+            return StreamEvent(passed.text + self._rest(), (token_id,), logprobs, "length")
+        return StreamEvent(passed.text, (token_id,), logprobs)
+
+    def _rest(self) -> str:
+        """What decoder and stop strings still hold."""
+        passed = self._stops.push(self._decoder.flush())
+        return passed.text if passed.is_stopped else passed.text + self._stops.flush()
+
+    def _logprobs(self, logits: Floats, token_id: int) -> tuple[TokenLogprobs, ...]:
+        num_top = self._request.num_logprobs
+        return () if num_top is None else (token_logprobs(logits, token_id, num_top),)
+
+
+def recommended_sampling(path: Path, keys: Metadata) -> SamplingConfig:
+    """What the file's `general.sampling.*` asks for, over our defaults."""
+    default = SamplingConfig()
+    try:
+        return SamplingConfig(
+            temperature=keys.number("general.sampling.temp", default.temperature),
+            top_k=keys.integer("general.sampling.top_k", default.top_k),
+            top_p=keys.number("general.sampling.top_p", default.top_p),
+            min_p=keys.number("general.sampling.min_p", default.min_p),
+            repetition_penalty=keys.number("general.sampling.penalty_repeat", default.repetition_penalty),
+            penalty_window=keys.integer("general.sampling.penalty_last_n", default.penalty_window),
+        )
+    except ConfigError as error:
+        raise ModelFileError(path, f"general.sampling: {error}") from None
