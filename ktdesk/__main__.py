@@ -1,0 +1,5 @@
+"""`python -m ktdesk` is `ktdesk`."""
+
+from ktdesk.cli import main
+
+main()

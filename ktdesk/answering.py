@@ -1,0 +1,100 @@
+"""One answer, written as it comes: shared by `run`, `demo` and `chat`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import cast
+
+from ktdesk.options import AnswerOptions, SamplingOptions
+from ktdesk.terminal import note, without_control
+from ktdesk_engine.config import Request
+from ktdesk_engine.engine import Engine, StreamEvent, Timings
+from ktdesk_engine.sampler import TokenLogprobs
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A stream folded up."""
+
+    text: str
+    token_ids: tuple[int, ...]
+    logprobs: tuple[TokenLogprobs, ...]
+    finish_reason: str
+    timings: Timings
+
+    @property
+    def statistics(self) -> str:
+        """One line for people."""
+        t = self.timings
+        prompt = f"{t.num_prompt_tokens} prompt tokens in {t.prefill_seconds:.2f} s"
+        answer = f"{t.num_answer_tokens} answer tokens at {t.decode_tok_s:.1f} tok/s"
+        return f"{prompt}, {answer}, seed {t.seed}"
+
+
+def chat_request(
+    engine: Engine,
+    messages: list[dict[str, str]],
+    answer: AnswerOptions,
+    sampling: SamplingOptions,
+    num_logprobs: int | None = None,
+) -> Request:
+    """The answer to a conversation, by the chat template."""
+    stop = (*(answer.stop or ()), *engine.chat_template.stop)
+    ids = engine.chat_ids(messages, variables=answer.variables)
+    config = sampling.over(engine.recommended_sampling)
+    return Request(ids, config, answer.max_tokens, stop, num_logprobs)
+
+
+def raw_request(
+    engine: Engine,
+    text: str,
+    answer: AnswerOptions,
+    sampling: SamplingOptions,
+    num_logprobs: int | None = None,
+) -> Request:
+    """What comes after a text, without a template."""
+    config = sampling.over(engine.recommended_sampling)
+    return Request(engine.prompt_ids(text), config, answer.max_tokens, tuple(answer.stop or ()), num_logprobs)
+
+
+def open_stream(engine: Engine, request: Request) -> closing[Generator[StreamEvent, None, None]]:
+    """The answer's events; leaving the block cancels what is left of it."""
+    return closing(cast("Generator[StreamEvent, None, None]", engine.stream(request)))
+
+
+def fold(events: Iterator[StreamEvent]) -> Answer:
+    """Reads a stream to its end."""
+    texts: list[str] = []
+    ids: list[int] = []
+    logprobs: list[TokenLogprobs] = []
+    for event in events:
+        texts.append(event.text)
+        ids += event.token_ids
+        logprobs += event.logprobs
+    assert event.finish_reason is not None
+    assert event.timings is not None
+    return Answer("".join(texts), tuple(ids), tuple(logprobs), event.finish_reason, event.timings)
+
+
+def print_answer(engine: Engine, request: Request, written: list[str] | None = None) -> Answer:
+    """Writes the answer to standard output as it comes, and its statistics to standard error.
+
+    written: takes the pieces, for a caller who wants them even if the answer is stopped by Ctrl-C.
+    """
+    with open_stream(engine, request) as events:
+        answer = fold(_printed(events, [] if written is None else written))
+    print(flush=True)
+    note(answer.statistics)
+    return answer
+
+
+def _printed(events: Iterator[StreamEvent], written: list[str]) -> Iterator[StreamEvent]:
+    to_terminal = sys.stdout.isatty()
+    for event in events:
+        if event.text:
+            written.append(event.text)
+            print(without_control(event.text) if to_terminal else event.text, end="", flush=True)
+        yield event

@@ -1,0 +1,97 @@
+"""The command line `ktdesk`. What a command does is imported when it runs, so that help answers at once."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from ktdesk.command import command, tell_error
+from ktdesk.commands import chat, demo, inspect, run
+from ktdesk.exit_codes import ExitCode, table
+from ktdesk.settings import HOME_VARIABLE, Settings
+
+EPILOG = f"\b\nExit codes:\n{table()}"  # \b: as it is, not filled into lines
+
+app = typer.Typer(
+    name="ktdesk",
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib import metadata
+
+        print(f"ktdesk {metadata.version('ktdesk')}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True, epilog=EPILOG)
+def root(
+    ctx: typer.Context,
+    debug: Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")] = False,
+    home: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            envvar=HOME_VARIABLE,
+            show_default="the system's folder for program data",
+            help="Where ktdesk keeps its data.",
+        ),
+    ] = None,
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version.")
+    ] = False,
+) -> None:
+    """Run mixture-of-experts language models from GGUF files."""
+    ctx.obj = Settings(debug, home)
+    if ctx.invoked_subcommand is None:
+        print(ctx.get_help())
+
+
+for function in (demo.demo, run.run, chat.chat, inspect.inspect):
+    app.command(no_args_is_help=function is not demo.demo)(command(function))
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    signal.signal(signal.SIGTERM, _terminate)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    sys.exit(run_command_line(sys.argv[1:] if arguments is None else arguments))
+
+
+def _terminate(number: int, frame: object) -> NoReturn:
+    """Ends by way of an exception, so that what was begun is cleaned up."""
+    sys.exit(ExitCode.TERMINATED)
+
+
+def run_command_line(arguments: list[str]) -> int:
+    """The exit code."""
+    try:
+        code = app(arguments, prog_name="ktdesk", standalone_mode=False)
+        return code if isinstance(code, int) else ExitCode.OK
+    except typer.Abort:
+        return ExitCode.INTERRUPTED
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # only what the parser raises has it
+            raise
+        return _refuse(error)
+
+
+def _refuse(error: Exception) -> int:
+    """Of a command line that cannot be parsed. A command alone, without what it needs, gets its help."""
+    context = getattr(error, "ctx", None)
+    message = str(error.format_message())  # type: ignore[attr-defined]
+    if type(error).__name__ == "NoArgsIsHelpError":
+        print(message, file=sys.stderr)
+        return ExitCode.USAGE
+    path = context.command_path if context is not None else "ktdesk"
+    tell_error(f"{message.rstrip('.')}; see '{path} --help'")
+    return ExitCode.USAGE

@@ -1,0 +1,85 @@
+"""Turns a function into a command: its dataclasses into options, its errors into a line and an exit code."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from inspect import Parameter, Signature, signature
+from typing import Any, get_type_hints
+
+import typer
+
+from ktdesk.exit_codes import ExitCode
+from ktdesk.settings import Settings
+
+CommandFunction = Callable[..., int | None]
+"""Its first argument is the typer.Context; it returns an exit code, or None for 0."""
+
+
+def command(function: CommandFunction) -> Callable[..., None]:
+    """A parameter that is a dataclass of options becomes one option for each of its fields."""
+    given = signature(function, eval_str=True).parameters.values()
+    groups: dict[str, Any] = {p.name: p.annotation for p in given if is_dataclass(p.annotation)}
+
+    @functools.wraps(function)
+    def run(ctx: typer.Context, **values: Any) -> None:
+        for name, group in groups.items():
+            values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
+        raise typer.Exit(guarded(functools.partial(function, ctx, **values), debug=settings_of(ctx).debug))
+
+    parameters: list[Parameter] = []
+    for parameter in given:
+        is_group = parameter.name in groups
+        parameters += _options(parameter.annotation) if is_group else [parameter.replace(kind=Parameter.KEYWORD_ONLY)]
+    run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
+
+
+def _options(group: type) -> list[Parameter]:
+    hints = get_type_hints(group, include_extras=True)
+    return [
+        Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name])
+        for field in fields(group)
+    ]
+
+
+def settings_of(ctx: typer.Context) -> Settings:
+    settings = ctx.obj
+    assert isinstance(settings, Settings)
+    return settings
+
+
+def guarded(job: Callable[[], int | None], *, debug: bool) -> int:
+    """The exit code of a job. An error is told in one line on standard error, and with --debug in full."""
+    try:
+        code = job() or ExitCode.OK
+        sys.stdout.flush()  # here, where it is noticed if nobody reads
+    except BrokenPipeError:
+        _let_go_of_stdout()
+        return ExitCode.OUTPUT_CLOSED
+    except KeyboardInterrupt:
+        if sys.stderr.isatty():
+            print(file=sys.stderr)  # the shell's prompt gets a line of its own
+        return ExitCode.INTERRUPTED
+    except Exception as error:
+        from ktdesk.failures import describe, exit_code_of
+
+        if debug:
+            traceback.print_exc()
+        tell_error(describe(error))
+        return exit_code_of(error)
+    return code
+
+
+def tell_error(message: str) -> None:
+    print(f"ktdesk: error: {message}", file=sys.stderr)
+
+
+def _let_go_of_stdout() -> None:
+    """So that the interpreter's last flush does not complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

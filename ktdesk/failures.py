@@ -1,0 +1,63 @@
+"""Which exit code an error ends with, and what is said about it. Imported once there is an error."""
+
+from __future__ import annotations
+
+import errno
+
+from ktdesk.errors import UsageError
+from ktdesk.exit_codes import ExitCode
+from ktdesk_engine.errors import (
+    ConfigError,
+    EngineError,
+    ModelFileError,
+    RequestError,
+    ResourceError,
+    UnsupportedError,
+)
+from ktdesk_wizard.errors import FetchError, HomeFolderError, SourceError
+
+_CODES: tuple[tuple[type[BaseException], ExitCode], ...] = (
+    (KeyboardInterrupt, ExitCode.INTERRUPTED),
+    (BrokenPipeError, ExitCode.OUTPUT_CLOSED),
+    (UsageError, ExitCode.USAGE),
+    (ConfigError, ExitCode.USAGE),
+    (UnsupportedError, ExitCode.UNSUPPORTED),
+    (RequestError, ExitCode.REQUEST),
+    (ResourceError, ExitCode.RESOURCES),
+    (ModelFileError, ExitCode.MODEL_FILE),
+    (EngineError, ExitCode.MODEL_FILE),  # weights that compute nonsense
+    (SourceError, ExitCode.MODEL_FILE),
+    (HomeFolderError, ExitCode.RESOURCES),
+    (FetchError, ExitCode.FETCH),
+    (FileNotFoundError, ExitCode.MODEL_FILE),
+    (MemoryError, ExitCode.RESOURCES),
+    (OSError, ExitCode.RESOURCES),
+)
+"""The first that fits counts."""
+
+
+def exit_code_of(error: BaseException) -> ExitCode:
+    return next((code for kind, code in _CODES if isinstance(error, kind)), ExitCode.UNEXPECTED)
+
+
+def describe(error: BaseException) -> str:
+    """One line about an error: what is wrong, and what to do."""
+    if isinstance(error, MemoryError):
+        return "out of memory: ask for a smaller --context, take a smaller model, or close something"
+    if isinstance(error, OSError):
+        return _describe_os_error(error)
+    text = " ".join(str(error).split())
+    if exit_code_of(error) is ExitCode.UNEXPECTED:
+        return f"unexpected {type(error).__name__}: {text} (`ktdesk --debug ...` shows where; please report it)"
+    return text
+
+
+def _describe_os_error(error: OSError) -> str:
+    where = f"{error.filename}: " if error.filename else ""
+    advice = {
+        errno.ENOSPC: "; make room on that disk",
+        errno.EDQUOT: "; make room on that disk",
+        errno.ENOMEM: "; take a smaller model, or close something",
+        errno.EMFILE: "; raise ulimit -n",
+    }.get(error.errno or 0, "")
+    return f"{where}{error.strerror or error}{advice}"

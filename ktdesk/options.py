@@ -1,0 +1,92 @@
+"""Groups of options that several commands take. `command` makes options out of their fields."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+if TYPE_CHECKING:  # help must answer without the engine
+    from ktdesk_engine.config import Compute, EngineConfig, SamplingConfig
+
+
+@dataclass(frozen=True)
+class AnswerOptions:
+    max_tokens: Annotated[
+        int | None, typer.Option(help="End the answer after this many tokens.", show_default="until it ends")
+    ] = None
+    stop: Annotated[
+        list[str] | None, typer.Option(metavar="TEXT", help="End the answer before this text. May be repeated.")
+    ] = None
+    system: Annotated[str | None, typer.Option(metavar="TEXT", help="What the model is told first.")] = None
+    think: Annotated[
+        bool | None,
+        typer.Option("--think/--no-think", help="Tell the chat template to let the model think, or not to."),
+    ] = None
+
+    @property
+    def variables(self) -> dict[str, Any]:
+        """For the chat template."""
+        return {} if self.think is None else {"enable_thinking": self.think}
+
+    @property
+    def first_messages(self) -> list[dict[str, str]]:
+        return [] if self.system is None else [{"role": "system", "content": self.system}]
+
+
+@dataclass(frozen=True)
+class SamplingOptions:
+    """Without an option, what the model's file recommends counts, and without that, our default."""
+
+    temperature: Annotated[
+        float | None, typer.Option(help="0 always takes the likeliest token.", show_default="the file's, or 0.7")
+    ] = None
+    top_k: Annotated[
+        int | None, typer.Option(help="Of the likeliest K tokens; 0: of all.", show_default="the file's, or 40")
+    ] = None
+    top_p: Annotated[
+        float | None,
+        typer.Option(help="Of the likeliest, up to this sum.", show_default="the file's, or 0.95"),
+    ] = None
+    min_p: Annotated[
+        float | None,
+        typer.Option(help="At least this share of the likeliest.", show_default="the file's, or 0.05"),
+    ] = None
+    repetition_penalty: Annotated[
+        float | None, typer.Option(help="Above 1: less of what was there.", show_default="the file's, or 1")
+    ] = None
+    presence_penalty: Annotated[
+        float | None, typer.Option(help="Taken from the logit of tokens that were there.", show_default="0")
+    ] = None
+    frequency_penalty: Annotated[
+        float | None, typer.Option(help="The same, for each time they were there.", show_default="0")
+    ] = None
+    seed: Annotated[int | None, typer.Option(help="The same seed draws the same answer.", show_default="a new one")] = (
+        None
+    )
+
+    def over(self, recommended: SamplingConfig) -> SamplingConfig:
+        return replace(recommended, **{name: value for name, value in asdict(self).items() if value is not None})
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    context: Annotated[
+        int | None,
+        typer.Option(help="Tokens of prompt and answer together.", show_default="as trained, if it fits"),
+    ] = None
+    threads: Annotated[int | None, typer.Option(help="Threads to compute on.", show_default="a core each")] = None
+    compute: Annotated[str, typer.Option(help="float32: exact, weights unpacked to float32 as they are used.")] = (
+        "float32"
+    )
+    isa: Annotated[
+        str | None, typer.Option(help="scalar, avx2 or avx512.", show_default="the widest of this machine")
+    ] = None
+
+    @property
+    def config(self) -> EngineConfig:
+        from ktdesk_engine.config import EngineConfig
+
+        compute = cast("Compute", self.compute)  # EngineConfig checks it
+        return EngineConfig(compute=compute, context=self.context, num_threads=self.threads, isa=self.isa)

@@ -1,0 +1,67 @@
+"""What goes to the terminal besides answers: notes and progress, all of it on standard error."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import IO
+
+SECONDS_BETWEEN_UPDATES = 0.1
+_CONTROL = {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\n\t"} | {0x7F: "\u2421"}
+_CONTROL |= dict.fromkeys(range(0x80, 0xA0), "\ufffd")
+
+
+def without_control(text: str) -> str:
+    """With control characters drawn instead of obeyed: text of a model must not steer a terminal."""
+    return text.translate(_CONTROL)
+
+
+def on_one_line(text: str) -> str:
+    return without_control(text.replace("\n", "\\n").replace("\t", " "))
+
+
+def note(text: str) -> None:
+    """A line that is no part of the answer."""
+    stream = sys.stderr
+    print(f"\033[2m{text}\033[0m" if has_colours(stream) else text, file=stream, flush=True)
+
+
+def has_colours(stream: IO[str]) -> bool:
+    return stream.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+
+
+class Progress:
+    """A `ktdesk_wizard.report.Report` on standard error: rewrites its line on a terminal, one line a step
+    elsewhere."""
+
+    def __init__(self) -> None:
+        self._stream = sys.stderr
+        self._rewrites = self._stream.isatty()
+        self._what = ""
+        self._next_update = 0.0
+
+    def step(self, what: str) -> None:
+        self.finish()
+        self._what, self._next_update = what, 0.0
+        if self._rewrites:
+            self._write(what)
+        else:
+            print(what, file=self._stream, flush=True)
+
+    def advance(self, done_bytes: int, total_bytes: int) -> None:
+        now = time.monotonic()
+        if not self._rewrites or (now < self._next_update and done_bytes < total_bytes):
+            return
+        self._next_update = now + SECONDS_BETWEEN_UPDATES
+        share = done_bytes / total_bytes if total_bytes else 1.0
+        self._write(f"{self._what}  {share:4.0%} of {total_bytes / 2**20:,.0f} MiB")
+
+    def finish(self) -> None:
+        """Leaves the line as it is."""
+        if self._rewrites and self._what:
+            print(file=self._stream, flush=True)
+        self._what = ""
+
+    def _write(self, text: str) -> None:
+        print(f"\r\033[K{text}", end="", file=self._stream, flush=True)

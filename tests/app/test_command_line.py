@@ -1,0 +1,153 @@
+"""What holds for all commands: help, usage, errors in one line, exit codes."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from running import RunKtdesk
+
+from ktdesk.exit_codes import MEANING, ExitCode
+from ktdesk.one_shot import Engine
+from ktdesk_engine.models.registry import families
+from ktdesk_engine.quants import WeightType
+
+COMMANDS = ("demo", "run", "chat", "inspect")
+README = Path(__file__).parents[2] / "README.md"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_help_of_a_command_loads_neither_engine_nor_arrays(command: str, tmp_path: Path) -> None:
+    code = (
+        "import sys\nfrom ktdesk.cli import run_command_line\n"
+        f"assert run_command_line([{command!r}, '--help']) == 0\n"
+        "print(*sys.modules, file=sys.stderr)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert f"Usage: ktdesk {command}" in result.stdout
+    heavy = {"numpy", "gguf", "tokenizers", "jinja2", "yaml", "rich", "ktdesk_engine"}
+    assert not heavy & set(result.stderr.split())
+
+
+def test_the_help_names_every_command_and_every_exit_code(ktdesk: RunKtdesk) -> None:
+    result = ktdesk("--help")
+    assert result.code == 0
+    for word in (*COMMANDS, *MEANING.values()):
+        assert word in result.out
+
+
+def test_without_arguments_help_is_printed(ktdesk: RunKtdesk) -> None:
+    assert ktdesk() == ktdesk("--help")
+
+
+def test_the_readme_has_the_same_table_of_exit_codes(ktdesk: RunKtdesk) -> None:
+    rows = re.findall(r"^\| (\d+) \| (.+) \|$", README.read_text(encoding="utf-8"), re.MULTILINE)
+    assert rows == [(str(int(code)), MEANING[code]) for code in ExitCode]
+
+
+def test_the_readme_sets_everything_up_with_one_line_each() -> None:
+    first_screen = "\n".join(README.read_text(encoding="utf-8").splitlines()[:24])
+    blocks = re.findall(r"```sh\n(.*?)```", first_screen, re.DOTALL)
+    assert len(blocks) == 2
+    for block in blocks:
+        assert block.count("\n") == 1
+        assert block.startswith("python3 -m venv .venv && .venv/bin/pip install ")
+
+
+def test_the_readme_names_every_architecture_and_weight_type() -> None:
+    text = README.read_text(encoding="utf-8")
+    assert [name for name in families() if f"`{name}`" not in text] == []
+    assert [kind.name for kind in WeightType if not re.search(rf"\b{kind.name}\b", text)] == []
+
+
+def test_the_version_is_that_of_the_distribution(ktdesk: RunKtdesk) -> None:
+    from importlib import metadata
+
+    assert ktdesk("--version").out == f"ktdesk {metadata.version('ktdesk')}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (("rum",), "rum"),
+        (("run", "--no-such-option", "m"), "--no-such-option"),
+        (("run", "m", "p", "--top-k", "many"), "--top-k"),
+        (("run", "m", "p", "--logprobs", "3"), "--logprobs needs --json"),
+        (("run", "m", "p", "--raw", "--system", "s"), "--raw"),
+        (("run", "m", "p", "more"), "more"),
+    ],
+)
+def test_a_wrong_command_line_is_told_in_one_line(ktdesk: RunKtdesk, arguments: tuple[str, ...], part: str) -> None:
+    result = ktdesk(*arguments)
+    assert result.code == ExitCode.USAGE
+    assert part in result.error
+    assert result.out == ""
+
+
+@pytest.mark.parametrize("command", ["run", "chat", "inspect"])
+def test_a_command_without_what_it_needs_gets_its_help(ktdesk: RunKtdesk, command: str) -> None:
+    result = ktdesk(command)
+    assert result.code == ExitCode.USAGE
+    assert f"Usage: ktdesk {command}" in result.err
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        (("--temperature", "-1"), "temperature"),
+        (("--top-p", "2"), "top_p"),
+        (("--seed", "-5"), "seed"),
+        (("--max-tokens", "0"), "max_tokens"),
+        (("--threads", "0"), "num_threads"),
+        (("--isa", "sse9"), "sse9"),
+        (("--compute", "float8"), "float8"),
+        (("--context", "513"), "trained for 512"),
+    ],
+)
+def test_a_setting_out_of_range_is_a_usage_error(
+    ktdesk: RunKtdesk, tiny_model: Callable[[str], Path], options: tuple[str, str], part: str
+) -> None:
+    result = ktdesk("run", tiny_model("llama-moe"), "x", *options)
+    assert result.code == ExitCode.USAGE
+    assert part in result.error
+
+
+def fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    def load(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(Engine, "load", load)
+
+
+def test_an_error_nobody_expected_says_so_and_how_to_learn_more(
+    ktdesk: RunKtdesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail_with(monkeypatch, RuntimeError("gears\njammed"))
+    result = ktdesk("run", "m", "x")
+    assert result.code == ExitCode.UNEXPECTED
+    assert "RuntimeError: gears jammed" in result.error
+    assert "--debug" in result.error
+
+
+def test_with_debug_the_traceback_is_shown(ktdesk: RunKtdesk, monkeypatch: pytest.MonkeyPatch) -> None:
+    fail_with(monkeypatch, RuntimeError("gears"))
+    result = ktdesk("--debug", "run", "m", "x")
+    assert result.code == ExitCode.UNEXPECTED
+    assert "Traceback" in result.err
+    assert "in load" in result.err
+
+
+def test_running_out_of_memory_is_no_traceback(ktdesk: RunKtdesk, monkeypatch: pytest.MonkeyPatch) -> None:
+    fail_with(monkeypatch, MemoryError())
+    result = ktdesk("run", "m", "x")
+    assert result.code == ExitCode.RESOURCES
+    assert "out of memory" in result.error
+
+
+def test_ctrl_c_ends_with_130_and_without_words(ktdesk: RunKtdesk, monkeypatch: pytest.MonkeyPatch) -> None:
+    fail_with(monkeypatch, KeyboardInterrupt())
+    assert ktdesk("run", "m", "x") == (ExitCode.INTERRUPTED, "", "")

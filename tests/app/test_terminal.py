@@ -1,0 +1,70 @@
+"""What is shown besides answers."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+
+from ktdesk.terminal import Progress, note, on_one_line, without_control
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def terminal_for(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """Standard error, from here to the end of the test."""
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    return screen
+
+
+def test_escape_sequences_of_a_model_do_not_reach_the_terminal() -> None:
+    shown = without_control("a\x1b[2Jb\x07\x9bc\td\ne\x7f")
+    assert shown == "a\u241b[2Jb\u2407\ufffdc\td\ne\u2421"
+
+
+def test_a_text_on_one_line_has_no_line_breaks() -> None:
+    assert on_one_line("a\nb\tc\r") == "a\\nb c\u240d"
+
+
+def test_a_note_is_dim_on_a_terminal_unless_colours_are_unwanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = terminal_for(monkeypatch)
+    note("x")
+    assert terminal.getvalue() == "\033[2mx\033[0m\n"
+    monkeypatch.setenv("NO_COLOR", "1")
+    note("y")
+    assert terminal.getvalue().endswith("\ny\n")
+
+
+def test_progress_on_a_terminal_rewrites_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = terminal_for(monkeypatch)
+    progress = Progress()
+    progress.step("making")
+    progress.advance(2**20, 4 * 2**20)
+    progress.advance(4 * 2**20, 4 * 2**20)
+    progress.finish()
+    assert terminal.getvalue().count("\n") == 1
+    assert terminal.getvalue().split("\r\033[K")[1:] == ["making", "making   25% of 4 MiB", "making  100% of 4 MiB\n"]
+
+
+def test_progress_elsewhere_is_a_line_a_step(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = Progress()
+    progress.step("fetching")
+    progress.advance(1, 2)
+    progress.step("making")
+    progress.finish()
+    assert capsys.readouterr() == ("", "fetching\nmaking\n")
+
+
+def test_progress_without_an_end_does_not_divide_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = terminal_for(monkeypatch)
+    progress = Progress()
+    progress.step("making")
+    progress.advance(0, 0)
+    assert "100% of 0 MiB" in terminal.getvalue()

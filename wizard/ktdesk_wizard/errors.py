@@ -1,0 +1,27 @@
+"""Every error the wizard raises on purpose.
+
+WizardError
+├── SourceError       what a model is to be made from is missing, or is not what it should be
+├── FetchError        it could not be fetched: no network, no pip
+└── HomeFolderError   the user's data folder has no room, or cannot be written
+
+A message is one line that says what is wrong, where, and what to do.
+"""
+
+from __future__ import annotations
+
+
+class WizardError(Exception):
+    """Base of all errors that are raised on purpose."""
+
+
+class SourceError(WizardError):
+    """The file to make a model from is missing, damaged or another one."""
+
+
+class FetchError(WizardError):
+    """A file could not be fetched."""
+
+
+class HomeFolderError(WizardError):
+    """The data folder has no room, or cannot be written."""
