@@ -19,17 +19,17 @@ from ktdesk.failures import describe, exit_code_of
 from ktdesk.tensor_classes import TensorGroup, group_tensors
 from ktdesk_engine import kernels
 from ktdesk_engine.backends.cpu import CpuBackend
-from ktdesk_engine.chat import ChatTemplate
+from ktdesk_engine.chat.template import ChatTemplate
 from ktdesk_engine.config import SamplingConfig
 from ktdesk_engine.engine import recommended_sampling
 from ktdesk_engine.errors import EngineError, ModelFileError
-from ktdesk_engine.gguf import GGUFFile, TensorInfo
+from ktdesk_engine.gguf.file import GGUFFile, TensorInfo
 from ktdesk_engine.machine import available_memory_bytes
 from ktdesk_engine.memory import decide_context
 from ktdesk_engine.models.base import Decoder
 from ktdesk_engine.models.registry import family_of
-from ktdesk_engine.quants import WeightType
-from ktdesk_engine.tokenizer import Tokenizer
+from ktdesk_engine.quants.formats import WeightType
+from ktdesk_engine.tokenizer.tokenizer import Tokenizer
 
 T = TypeVar("T")
 

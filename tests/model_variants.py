@@ -13,7 +13,7 @@ from tiny_models import TINY, TinyModel, write_model
 
 from ktdesk_engine import kernels
 from ktdesk_engine.backends.cpu import CpuBackend
-from ktdesk_engine.gguf import GGUFFile
+from ktdesk_engine.gguf.file import GGUFFile
 from ktdesk_engine.models.base import Decoder
 from ktdesk_engine.models.registry import family_of
 

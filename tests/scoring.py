@@ -10,7 +10,7 @@ import numpy as np
 from ktdesk_engine import kernels
 from ktdesk_engine.backends.cpu import CpuBackend
 from ktdesk_engine.batch import Batch
-from ktdesk_engine.gguf import GGUFFile
+from ktdesk_engine.gguf.file import GGUFFile
 from ktdesk_engine.kv_cache import CachedSequence, KVCache
 from ktdesk_engine.models.base import Decoder
 from ktdesk_engine.models.registry import family_of

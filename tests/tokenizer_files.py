@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from tiny_models import byte_level_alphabet
 
-from ktdesk_engine.tokenizer import Tokenizer
+from ktdesk_engine.tokenizer.tokenizer import Tokenizer
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 NUM_BYTES = 256

@@ -1,4 +1,4 @@
-"""Writes engine/ktdesk_engine/codebooks/*.csv: the codebooks of the IQ formats.
+"""Writes engine/ktdesk_engine/quants/codebooks/*.csv: the codebooks of the IQ formats.
 
 They are constants of the GGUF format, found by their authors by optimisation, so no formula gives them. The
 numbers come from the gguf package. Each file is a list of 16-bit entries that a C array initializer can

@@ -17,11 +17,11 @@ import numpy as np
 
 from ktdesk_engine import kernels
 from ktdesk_engine.backends.cpu import CpuBackend
-from ktdesk_engine.chat import ChatTemplate
+from ktdesk_engine.chat.template import ChatTemplate
 from ktdesk_engine.config import EngineConfig, Request, SamplingConfig
 from ktdesk_engine.errors import ConfigError, ContextOverflowError, ModelFileError, RequestError
-from ktdesk_engine.gguf import GGUFFile
-from ktdesk_engine.hparams import Metadata
+from ktdesk_engine.gguf.file import GGUFFile
+from ktdesk_engine.gguf.hparams import Metadata
 from ktdesk_engine.kernels import Floats
 from ktdesk_engine.kv_cache import CachedSequence, KVCache
 from ktdesk_engine.machine import available_memory_bytes, num_physical_cores
@@ -30,7 +30,7 @@ from ktdesk_engine.models.registry import family_of
 from ktdesk_engine.runner import Runner
 from ktdesk_engine.sampler import Sampler, TokenLogprobs, log_softmax, token_logprobs
 from ktdesk_engine.stop_strings import StopStrings
-from ktdesk_engine.tokenizer import Tokenizer
+from ktdesk_engine.tokenizer.tokenizer import Tokenizer
 
 FinishReason = Literal["stop", "length"]
 
@@ -85,7 +85,7 @@ class Engine:
         if self.tokenizer.vocab_size > self.model.vocab_size:
             raise ModelFileError(
                 file.path,
-                f"the vocabulary has {self.tokenizer.vocab_size} tokens, but the embedding {self.model.vocab_size} rows",
+                f"there are {self.tokenizer.vocab_size} tokens, but {self.model.vocab_size} rows in the embedding",
             )
         self.chat_template = ChatTemplate.from_gguf(file)
         self.recommended_sampling = recommended_sampling(file.path, file.keys)

@@ -12,9 +12,9 @@ import numpy as np
 
 from ktdesk_engine.backends.cpu import CpuBackend
 from ktdesk_engine.errors import ModelFileError, UnsupportedError
-from ktdesk_engine.gguf import GGUFFile
+from ktdesk_engine.gguf.file import GGUFFile
 from ktdesk_engine.kernels import ExpertWeight, Floats, Weight
-from ktdesk_engine.quants import dequantize
+from ktdesk_engine.quants.formats import dequantize
 
 
 class Weights:

@@ -14,7 +14,7 @@ from running import RunKtdesk
 from ktdesk.exit_codes import MEANING, ExitCode
 from ktdesk.one_shot import Engine
 from ktdesk_engine.models.registry import families
-from ktdesk_engine.quants import WeightType
+from ktdesk_engine.quants.formats import WeightType
 
 COMMANDS = ("demo", "run", "chat", "inspect")
 README = Path(__file__).parents[2] / "README.md"

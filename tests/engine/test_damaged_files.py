@@ -15,7 +15,7 @@ from tiny_models import TINY
 from ktdesk_engine.config import EngineConfig
 from ktdesk_engine.engine import Engine
 from ktdesk_engine.errors import EngineError
-from ktdesk_engine.gguf import GGUFFile
+from ktdesk_engine.gguf.file import GGUFFile
 
 TinyModel = Callable[[str], Path]
 CONFIG = EngineConfig(num_threads=1)
@@ -25,7 +25,7 @@ def load_and_score(path: Path) -> None:
     """Every way out but a clean error fails the test."""
     try:
         with Engine.load(path, CONFIG) as engine:
-            scores = engine.score(range(0, min(engine.context, 8)))
+            scores = engine.score(range(min(engine.context, 8)))
             assert np.isfinite(scores).all()
     except EngineError as error:
         assert "\n" not in str(error)

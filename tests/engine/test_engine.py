@@ -19,7 +19,7 @@ from ktdesk_engine.errors import (
     RequestError,
     ResourceError,
 )
-from ktdesk_engine.gguf import GGUFFile
+from ktdesk_engine.gguf.file import GGUFFile
 
 TinyModel = Callable[[str], Path]
 GREEDY = SamplingConfig(temperature=0)

@@ -11,7 +11,7 @@ from gguf import GGUFReader, GGUFWriter
 from tiny_models import TINY, write_model
 
 from ktdesk_engine.engine import Engine
-from ktdesk_engine.gguf import GGUFFile
+from ktdesk_engine.gguf.file import GGUFFile
 from ktdesk_wizard.errors import SourceError
 from ktdesk_wizard.report import Silence
 from ktdesk_wizard.upcycle import Recipe, upcycle

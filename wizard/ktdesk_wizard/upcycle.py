@@ -17,7 +17,7 @@ import numpy as np
 from gguf import GGMLQuantizationType, GGUFValueType, GGUFWriter
 from numpy.typing import NDArray
 
-from ktdesk_engine.gguf import GGUFFile, TensorInfo
+from ktdesk_engine.gguf.file import GGUFFile, TensorInfo
 from ktdesk_wizard.errors import SourceError
 from ktdesk_wizard.report import Report
 

@@ -1,5 +1,5 @@
 // Blocks of weights to floats, in plain C++. An ISA file includes this inside its anonymous namespace; the
-// results are bit for bit those of ktdesk_engine/quants.py, whose docstrings hold the formulas.
+// results are bit for bit those of ktdesk_engine/quants/formats.py, whose docstrings hold the formulas.
 //
 // decode(block, out) is overloaded on the block's type and writes Block::kValues floats. Blocks and rows may
 // start at any address. `out` must not overlap the blocks.

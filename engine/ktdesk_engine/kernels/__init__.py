@@ -19,7 +19,7 @@ import numpy.typing as npt
 from ktdesk_engine.errors import ConfigError
 from ktdesk_engine.kernels import _kernels
 from ktdesk_engine.kernels._kernels import WorkerPool as WorkerPool
-from ktdesk_engine.quants import BLOCKS, WeightType
+from ktdesk_engine.quants.formats import BLOCKS, WeightType
 
 Floats = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int32]

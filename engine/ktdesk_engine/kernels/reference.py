@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ktdesk_engine import quants
 from ktdesk_engine.kernels import (
     Activation,
     AttentionRule,
@@ -17,6 +16,7 @@ from ktdesk_engine.kernels import (
     RopePairing,
     Weight,
 )
+from ktdesk_engine.quants import formats as quants
 
 Doubles = npt.NDArray[np.float64]
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ktdesk_engine.batch import Batch
-from ktdesk_engine.hparams import Metadata
+from ktdesk_engine.gguf.hparams import Metadata
 from ktdesk_engine.kernels import AttentionRule, Floats
 from ktdesk_engine.kv_cache import KVCache, LayerCacheShape
 from ktdesk_engine.layers.linear import Linear

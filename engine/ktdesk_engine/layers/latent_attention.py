@@ -11,14 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from ktdesk_engine.batch import Batch
-from ktdesk_engine.hparams import Metadata
+from ktdesk_engine.gguf.hparams import Metadata
 from ktdesk_engine.kernels import AttentionRule, Floats, Weight
 from ktdesk_engine.kv_cache import KVCache, LayerCacheShape
 from ktdesk_engine.layers.attention import MAX_HEAD_SIZE
 from ktdesk_engine.layers.linear import Linear
 from ktdesk_engine.layers.norms import RmsNorm
 from ktdesk_engine.layers.rope import Rope, Turns
-from ktdesk_engine.quants import WeightType
+from ktdesk_engine.quants.formats import WeightType
 from ktdesk_engine.weights import Weights
 
 

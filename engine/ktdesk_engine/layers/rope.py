@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ktdesk_engine.hparams import Metadata
+from ktdesk_engine.gguf.hparams import Metadata
 from ktdesk_engine.kernels import Floats, Ids, RopePairing
 from ktdesk_engine.weights import Weights
 

@@ -10,8 +10,8 @@ import numpy as np
 from ktdesk_engine.backends.cpu import CpuBackend
 from ktdesk_engine.batch import Batch
 from ktdesk_engine.experts.moe import MoeLayer
-from ktdesk_engine.gguf import GGUFFile
-from ktdesk_engine.hparams import Metadata
+from ktdesk_engine.gguf.file import GGUFFile
+from ktdesk_engine.gguf.hparams import Metadata
 from ktdesk_engine.kernels import Floats
 from ktdesk_engine.kv_cache import KVCache
 from ktdesk_engine.layers.attention import GroupedQueryAttention

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from ktdesk_engine.backends.cpu import CpuBackend
 from ktdesk_engine.experts.moe import MoeLayer
-from ktdesk_engine.gguf import GGUFFile
-from ktdesk_engine.hparams import Metadata
+from ktdesk_engine.gguf.file import GGUFFile
+from ktdesk_engine.gguf.hparams import Metadata
 from ktdesk_engine.kernels import AttentionRule, RopePairing
 from ktdesk_engine.layers.latent_attention import LatentAttention, LatentShape, LowRankQueries, latent_shapes
 from ktdesk_engine.layers.linear import Linear

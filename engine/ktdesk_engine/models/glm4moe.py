@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from ktdesk_engine.backends.cpu import CpuBackend
 from ktdesk_engine.experts.moe import MoeLayer
-from ktdesk_engine.gguf import GGUFFile
-from ktdesk_engine.hparams import Metadata
+from ktdesk_engine.gguf.file import GGUFFile
+from ktdesk_engine.gguf.hparams import Metadata
 from ktdesk_engine.kernels import RopePairing
 from ktdesk_engine.layers.attention import (
     AttentionShape,

@@ -8,8 +8,8 @@ import numpy as np
 
 from ktdesk_engine.backends.cpu import CpuBackend
 from ktdesk_engine.experts.moe import MoeLayer
-from ktdesk_engine.gguf import GGUFFile
-from ktdesk_engine.hparams import Metadata
+from ktdesk_engine.gguf.file import GGUFFile
+from ktdesk_engine.gguf.hparams import Metadata
 from ktdesk_engine.kernels import Floats, RopePairing, Weight
 from ktdesk_engine.layers.attention import (
     AttentionShape,
@@ -31,7 +31,7 @@ from ktdesk_engine.models.base import (
     num_layers,
     rms_epsilon,
 )
-from ktdesk_engine.quants import WeightType
+from ktdesk_engine.quants.formats import WeightType
 from ktdesk_engine.weights import Weights
 
 ARCHITECTURE = "qwen2moe"

@@ -11,7 +11,7 @@ from importlib import import_module
 
 from ktdesk_engine import models
 from ktdesk_engine.errors import UnsupportedError
-from ktdesk_engine.gguf import GGUFFile
+from ktdesk_engine.gguf.file import GGUFFile
 from ktdesk_engine.models.base import Family
 
 _NOT_FAMILIES = ("base", "registry")

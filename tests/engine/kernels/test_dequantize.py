@@ -5,10 +5,11 @@ import pytest
 from gguf import GGMLQuantizationType
 from gguf import quants as oracle
 
-from ktdesk_engine import kernels, quants
+from ktdesk_engine import kernels
 from ktdesk_engine.kernels import Weight, _kernels
 from ktdesk_engine.kernels._kernels import WorkerPool
-from ktdesk_engine.quants import BLOCKS, WeightType
+from ktdesk_engine.quants import formats as quants
+from ktdesk_engine.quants.formats import BLOCKS, WeightType
 
 ALIGNMENTS = 64
 ONE_VALUE_TYPES = [weight_type for weight_type, block in BLOCKS.items() if block.values == 1]

@@ -9,7 +9,7 @@ from gguf.quants import quantize
 
 from ktdesk_engine import kernels
 from ktdesk_engine.kernels import Weight, reference
-from ktdesk_engine.quants import WeightType
+from ktdesk_engine.quants.formats import WeightType
 
 
 def random_floats(*shape: int, seed: int = 0) -> np.ndarray:

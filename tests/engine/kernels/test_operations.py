@@ -19,7 +19,7 @@ from ktdesk_engine.kernels import (
     WorkerPool,
     reference,
 )
-from ktdesk_engine.quants import WeightType, row_bytes
+from ktdesk_engine.quants.formats import WeightType, row_bytes
 
 
 @pytest.fixture(params=kernels.isas())

@@ -14,7 +14,7 @@ from scoring import load_model, logits
 from tiny_models import TINY
 
 from ktdesk_engine.errors import EngineError, ModelFileError, UnsupportedError
-from ktdesk_engine.gguf import GGUFFile
+from ktdesk_engine.gguf.file import GGUFFile
 from ktdesk_engine.kv_cache import CachedSequence, KVCache
 from ktdesk_engine.models.base import UNKNOWN_VARIANTS
 

@@ -10,7 +10,7 @@ from tiny_models import TINY
 
 from ktdesk_engine import models
 from ktdesk_engine.errors import UnsupportedError
-from ktdesk_engine.gguf import GGUFFile
+from ktdesk_engine.gguf.file import GGUFFile
 from ktdesk_engine.models.registry import families, family_of
 
 FILES = sorted(path for path in Path(models.__path__[0]).glob("*.py") if path.stem not in {"__init__", "registry"})

@@ -1,0 +1,1 @@
+"""Reading GGUF files: mapped, strict, in shards; and their metadata by type and range."""

@@ -1,0 +1,85 @@
+"""The header of one GGUF file: version, metadata, tensors. What a set of shards is, `gguf_shards` knows."""
+
+from __future__ import annotations
+
+import mmap
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ktdesk_engine.errors import ModelFileError
+from ktdesk_engine.gguf.source import MAGIC, map_gguf
+from ktdesk_engine.gguf.tensors import MAX_TENSORS, MIN_ENTRY_BYTES, TensorInfo, place, read_entries
+from ktdesk_engine.gguf.values import Cursor, ValueType
+
+VERSIONS = (2, 3)
+MAX_KEYS = 1 << 16
+MAX_KEY_BYTES = (1 << 16) - 1
+MIN_KEY_BYTES = 8 + 1 + 4 + 1
+"""Length of the key, a key of one byte, type, a value of one byte."""
+DEFAULT_ALIGNMENT = 32
+_ALIGNMENT_KEY = "general.alignment"
+
+
+@dataclass(frozen=True)
+class Header:
+    """What one file says of itself, and its mapped bytes."""
+
+    path: Path
+    buffer: mmap.mmap
+    version: int
+    metadata: dict[str, Any]
+    tensors: tuple[TensorInfo, ...]
+
+
+def read_header(path: Path) -> Header:
+    """Map one file and read its header. Whatever is wrong with it is a ModelFileError."""
+    buffer = map_gguf(path)
+    cursor = Cursor(path, buffer, len(MAGIC))
+    version = _read_version(cursor)
+    num_tensors = cursor.count(MAX_TENSORS, MIN_ENTRY_BYTES, "the number of tensors")
+    num_keys = cursor.count(MAX_KEYS, MIN_KEY_BYTES, "the number of metadata keys")
+    metadata, alignment = _read_metadata(cursor, num_keys)
+    entries = read_entries(cursor, num_tensors)
+    return Header(path, buffer, version, metadata, place(entries, cursor, alignment))
+
+
+def _read_version(cursor: Cursor) -> int:
+    version = cursor.integer(ValueType.UINT32, "the version")
+    if version in VERSIONS:
+        return version
+    swapped = int.from_bytes(version.to_bytes(4, "little"), "big")
+    if swapped in (1, *VERSIONS):
+        problem = f"GGUF version {swapped} in big-endian order: convert it with gguf-convert-endian FILE little"
+    elif version == 1:
+        problem = "GGUF version 1, of August 2023, is not read (2 and 3 are): convert the model again"
+    else:
+        problem = f"GGUF version {version} is not known (2 and 3 are): the file is damaged, or ktdesk is too old"
+    raise ModelFileError(cursor.path, problem)
+
+
+def _read_metadata(cursor: Cursor, num_keys: int) -> tuple[dict[str, Any], int]:
+    """The keys with their values, and the alignment of the data section."""
+    metadata: dict[str, Any] = {}
+    alignment = DEFAULT_ALIGNMENT
+    for index in range(num_keys):
+        key = cursor.string(f"metadata key {index}", MAX_KEY_BYTES)
+        if not key:
+            raise cursor.damaged(f"metadata key {index} is empty")
+        if key in metadata:
+            raise cursor.damaged(f"metadata key {key!r} is there twice")
+        what = f"metadata key {key!r}"
+        value_type = cursor.value_type(what)
+        metadata[key] = cursor.value(value_type, what)
+        if key == _ALIGNMENT_KEY:
+            alignment = _checked_alignment(cursor, value_type, metadata[key])
+    return metadata, alignment
+
+
+def _checked_alignment(cursor: Cursor, value_type: ValueType, value: Any) -> int:
+    if value_type is not ValueType.UINT32:
+        raise cursor.damaged(f"{_ALIGNMENT_KEY} has the type {value_type.name}, not UINT32")
+    alignment = int(value)
+    if alignment < 1 or alignment & (alignment - 1):
+        raise cursor.damaged(f"{_ALIGNMENT_KEY} is {alignment}, not a power of two")
+    return alignment

@@ -1,0 +1,1 @@
+"""The block formats of weights, and what their values are: the reference."""
