@@ -1,9 +1,9 @@
 // The block formats of GGUF weights: their numbers, sizes and byte layouts.
 //
 // A row is a whole number of blocks. Blocks hold bytes only, so a block may start at any address; numbers of
-// several bytes are little endian. What the bytes mean is defined by ktdesk_engine/quants/formats.py, and in words
-// beside each struct: "nibbles of 16" means that of every 16 bytes first come all low halves, then all high
-// halves; "2-bit of 32" the same with four fields a byte.
+// several bytes are little endian. What the bytes mean is defined by ktdesk_engine/quants/formats.py, and in
+// words beside each struct: "nibbles of 16" means that of every 16 bytes first come all low halves, then all
+// high halves; "2-bit of 32" the same with four fields a byte.
 //
 // Functions here are static, so that each instruction set's file has its own copy.
 #pragma once
