@@ -10,6 +10,7 @@ from pathlib import Path
 from ktdesk.answering import chat_request, print_answer
 from ktdesk.command import tell_error
 from ktdesk.conversation import Conversation
+from ktdesk.loading import loaded_engine
 from ktdesk.options import AnswerOptions, EngineOptions, SamplingOptions
 from ktdesk.terminal import note, on_one_line
 from ktdesk_engine.engine import Engine
@@ -26,7 +27,7 @@ A message that begins with a slash: put a space before it."""
 
 
 def chat_with(path: Path, answer: AnswerOptions, sampling: SamplingOptions, engine: EngineOptions) -> None:
-    with Engine.load(path, engine.config) as loaded:
+    with loaded_engine(path, engine) as loaded:
         chat = Chat(loaded, answer, sampling)
         if sys.stdin.isatty():
             name = on_one_line(str(loaded.file.metadata.get("general.name", path.name)))

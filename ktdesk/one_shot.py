@@ -12,6 +12,7 @@ from typing import Any
 
 from ktdesk.answering import Answer, chat_request, fold, open_stream, print_answer, raw_request
 from ktdesk.errors import UsageError
+from ktdesk.loading import loaded_engine
 from ktdesk.options import AnswerOptions, EngineOptions, SamplingOptions
 from ktdesk_engine.config import Request
 from ktdesk_engine.engine import Engine
@@ -54,7 +55,7 @@ def answer_once(
     path: Path, prompt: Prompt, answer: AnswerOptions, sampling: SamplingOptions, engine: EngineOptions
 ) -> None:
     """Streams the answer to standard output."""
-    with Engine.load(path, engine.config) as loaded:
+    with loaded_engine(path, engine) as loaded:
         print_answer(loaded, _request(loaded, prompt, answer, sampling))
 
 
@@ -63,7 +64,7 @@ def answer_as_json(
 ) -> None:
     """Prints one JSON object once the answer is whole."""
     started = time.perf_counter()
-    with Engine.load(path, engine.config) as loaded:
+    with loaded_engine(path, engine) as loaded:
         load_seconds = time.perf_counter() - started
         request = _request(loaded, prompt, answer, sampling)
         with open_stream(loaded, request) as events:

@@ -77,9 +77,10 @@ class EngineOptions:
         typer.Option(help="Tokens of prompt and answer together.", show_default="as trained, if it fits"),
     ] = None
     threads: Annotated[int | None, typer.Option(help="Threads to compute on.", show_default="a core each")] = None
-    compute: Annotated[str, typer.Option(help="float32: exact, weights unpacked to float32 as they are used.")] = (
-        "float32"
-    )
+    compute: Annotated[
+        str,
+        typer.Option(help="int8: quantized weights as bytes. float32: exact, and slow. auto: int8."),
+    ] = "auto"
     isa: Annotated[
         str | None, typer.Option(help="scalar, avx2 or avx512.", show_default="the widest of this machine")
     ] = None

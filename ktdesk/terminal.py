@@ -37,21 +37,22 @@ class Progress:
 
     def __init__(self) -> None:
         self._stream = sys.stderr
-        self._rewrites = self._stream.isatty()
+        self.rewrites = self._stream.isatty()
+        """Whether the line is rewritten as the work goes on."""
         self._what = ""
         self._next_update = 0.0
 
     def step(self, what: str) -> None:
         self.finish()
         self._what, self._next_update = what, 0.0
-        if self._rewrites:
+        if self.rewrites:
             self._write(what)
         else:
             print(what, file=self._stream, flush=True)
 
     def advance(self, done_bytes: int, total_bytes: int) -> None:
         now = time.monotonic()
-        if not self._rewrites or (now < self._next_update and done_bytes < total_bytes):
+        if not self.rewrites or (now < self._next_update and done_bytes < total_bytes):
             return
         self._next_update = now + SECONDS_BETWEEN_UPDATES
         share = done_bytes / total_bytes if total_bytes else 1.0
@@ -59,8 +60,14 @@ class Progress:
 
     def finish(self) -> None:
         """Leaves the line as it is."""
-        if self._rewrites and self._what:
+        if self.rewrites and self._what:
             print(file=self._stream, flush=True)
+        self._what = ""
+
+    def erase(self) -> None:
+        """Takes the line away: what it said is done and of no more interest."""
+        if self.rewrites and self._what:
+            self._write("")
         self._what = ""
 
     def _write(self, text: str) -> None:

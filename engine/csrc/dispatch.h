@@ -8,8 +8,9 @@
 
 namespace ktdesk {
 
-// Narrowest first; "scalar" is always there.
-std::vector<std::string> available_isas();
+// Narrowest first; "scalar" is always there. With variants: also the kernels that a listed set falls back to
+// on machines that lack a part of it, so that they can be asked for by name.
+std::vector<std::string> available_isas(bool with_variants);
 
 // Null where the name is unknown or the machine lacks it.
 const RowKernels* find_row_kernels(const std::string& isa);

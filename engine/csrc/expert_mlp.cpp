@@ -54,17 +54,13 @@ void add_bias(const ExpertMatrix& matrix, int64_t expert, float* const* rows, in
         for (int64_t r = first; r < first + count; ++r) rows[t][r] += bias[r];
 }
 
-int64_t num_chunks(const Matrix& matrix) { return (matrix.num_rows + kRowsPerTask - 1) / kRowsPerTask; }
-
 // Rows first..first+count-1 of one weight of one expert, times all inputs of its group.
 void multiply(const RowKernels& kernels, const ExpertMatrix& weight, const Group& group, int64_t first,
-              float* scratch, const float* const* inputs, float* const* outputs) {
+              float* scratch, const Inputs& inputs, float* const* outputs) {
     const Matrix matrix = weight.expert(group.expert);
     const int64_t count = std::min(kRowsPerTask, matrix.num_rows - first);
     const int64_t num_tokens = group.end - group.begin;
-    const float* rows = unpack_rows(kernels, matrix, first, count, scratch);
-    kernels.matmul(rows, count, matrix.length, inputs + group.begin, num_tokens, outputs + group.begin,
-                   first);
+    multiply_rows(kernels, matrix, first, inputs, group.begin, num_tokens, scratch, outputs + group.begin);
     add_bias(weight, group.expert, outputs + group.begin, num_tokens, first, count);
 }
 
@@ -80,19 +76,27 @@ void expert_mlp(WorkerPool& pool, const ExpertMlp& mlp, const Routing& routing, 
     const int64_t num_groups = static_cast<int64_t>(groups.size());
     float* hidden = pool.buffer(WorkerPool::kHidden).reserve_array<float>(2 * num_pairs * I);
     float* partials = pool.buffer(WorkerPool::kPartials).reserve_array<float>(num_pairs * H);
-    const float** inputs = pool.buffer(WorkerPool::kPointers).reserve_array<const float*>(4 * num_pairs);
-    float** gates = const_cast<float**>(inputs + num_pairs);
-    float** ups = const_cast<float**>(inputs + 2 * num_pairs);
-    float** outputs = const_cast<float**>(inputs + 3 * num_pairs);
+    const float** vectors = pool.buffer(WorkerPool::kPointers).reserve_array<const float*>(4 * num_pairs);
+    float** gates = const_cast<float**>(vectors + num_pairs);
+    float** ups = const_cast<float**>(vectors + 2 * num_pairs);
+    float** outputs = const_cast<float**>(vectors + 3 * num_pairs);
+    int32_t* token_of_slot = pool.buffer(WorkerPool::kRowIds).reserve_array<int32_t>(2 * num_pairs);
+    int32_t* own_slot = token_of_slot + num_pairs;
     for (int64_t slot = 0; slot < num_pairs; ++slot) {
-        inputs[slot] = x + pairs[slot] / routing.num_used * H;
+        token_of_slot[slot] = static_cast<int32_t>(pairs[slot] / routing.num_used);
+        own_slot[slot] = static_cast<int32_t>(slot);
+        vectors[slot] = x + token_of_slot[slot] * H;
         gates[slot] = hidden + slot * I;
         ups[slot] = hidden + (num_pairs + slot) * I;
         outputs[slot] = partials + pairs[slot] * H;
     }
     pool.reserve_scratch(kRowsPerTask * std::max(H, I));
 
-    const int64_t hidden_chunks = num_chunks(mlp.gate.first);
+    // A token is quantized once, for all its experts.
+    Inputs inputs = {vectors, {}, token_of_slot};
+    if (mlp.gate.first.is_packed || mlp.up.first.is_packed)
+        inputs.quantized = quantize_rows(pool, WorkerPool::kQuantized, x, routing.num_tokens, H);
+    const int64_t hidden_chunks = num_tasks(mlp.gate.first);
     pool.run(num_groups * hidden_chunks, [&](int64_t task, int thread) {
         const Group& group = groups[static_cast<size_t>(task / hidden_chunks)];
         const int64_t first = task % hidden_chunks * kRowsPerTask, last = std::min(first + kRowsPerTask, I);
@@ -103,10 +107,13 @@ void expert_mlp(WorkerPool& pool, const ExpertMlp& mlp, const Routing& routing, 
                 gates[slot][i] = activate(mlp.activation, gates[slot][i], ups[slot][i]);
     });
 
-    const int64_t out_chunks = num_chunks(mlp.down.first);
+    Inputs activated = {gates, {}, own_slot};
+    if (mlp.down.first.is_packed)
+        activated.quantized = quantize_rows(pool, WorkerPool::kQuantizedHidden, hidden, num_pairs, I);
+    const int64_t out_chunks = num_tasks(mlp.down.first);
     pool.run(num_groups * out_chunks, [&](int64_t task, int thread) {
         multiply(kernels, mlp.down, groups[static_cast<size_t>(task / out_chunks)],
-                 task % out_chunks * kRowsPerTask, pool.scratch(thread), gates, outputs);
+                 task % out_chunks * kRowsPerTask, pool.scratch(thread), activated, outputs);
     });
 
     pool.run(routing.num_tokens, [&](int64_t t, int) {

@@ -16,24 +16,49 @@ const float* unpack_rows(const RowKernels& kernels, const Matrix& matrix, int64_
     return scratch;
 }
 
+void multiply_rows(const RowKernels& kernels, const Matrix& matrix, int64_t first, const Inputs& inputs,
+                   int64_t begin, int64_t num_tokens, float* scratch, float* const* outputs) {
+    const int64_t count = std::min(kRowsPerTask, matrix.num_rows - first);
+    if (matrix.is_packed) {
+        const uint8_t* panel = matrix.rows + first / kPanelRows * matrix.row_bytes;
+        kernels.multiply_panel[matrix.type](panel, inputs.quantized, inputs.row_ids + begin, num_tokens,
+                                            outputs, first, count);
+    } else {
+        const float* weights = unpack_rows(kernels, matrix, first, count, scratch);
+        kernels.matmul(weights, count, matrix.length, inputs.vectors + begin, num_tokens, outputs, first);
+    }
+}
+
+QuantizedRows quantize_rows(WorkerPool& pool, WorkerPool::BufferName buffer, const float* x, int64_t num_rows,
+                            int64_t length) {
+    void* memory = pool.buffer(buffer).reserve(static_cast<size_t>(quantized_rows_bytes(num_rows, length)));
+    const QuantizedRows rows = quantized_rows_in(memory, num_rows, length);
+    pool.run(num_rows, [&](int64_t row, int) { quantize_row(x + row * length, row, rows); });
+    return rows;
+}
+
 void linear(WorkerPool& pool, const Matrix& matrix, const float* bias, const float* x, int64_t num_tokens,
             float* out) {
     const RowKernels& kernels = pool.kernels();
-    const float** inputs = pool.buffer(WorkerPool::kPointers).reserve_array<const float*>(2 * num_tokens);
-    float** outputs = const_cast<float**>(inputs + num_tokens);
+    const float** vectors = pool.buffer(WorkerPool::kPointers).reserve_array<const float*>(2 * num_tokens);
+    float** outputs = const_cast<float**>(vectors + num_tokens);
+    int32_t* row_ids = pool.buffer(WorkerPool::kPairs).reserve_array<int32_t>(num_tokens);
     for (int64_t t = 0; t < num_tokens; ++t) {
-        inputs[t] = x + t * matrix.length;
+        vectors[t] = x + t * matrix.length;
         outputs[t] = out + t * matrix.num_rows;
+        row_ids[t] = static_cast<int32_t>(t);
     }
-    pool.reserve_scratch(kRowsPerTask * matrix.length);
-    pool.run((matrix.num_rows + kRowsPerTask - 1) / kRowsPerTask, [&](int64_t task, int thread) {
-        const int64_t first = task * kRowsPerTask;
-        const int64_t count = std::min(kRowsPerTask, matrix.num_rows - first);
-        const float* weights = unpack_rows(kernels, matrix, first, count, pool.scratch(thread));
-        kernels.matmul(weights, count, matrix.length, inputs, num_tokens, outputs, first);
+    Inputs inputs = {vectors, {}, row_ids};
+    if (matrix.is_packed)
+        inputs.quantized = quantize_rows(pool, WorkerPool::kQuantized, x, num_tokens, matrix.length);
+    else
+        pool.reserve_scratch(kRowsPerTask * matrix.length);
+    pool.run(num_tasks(matrix), [&](int64_t task, int thread) {
+        const int64_t first = task * kRowsPerTask, last = std::min(first + kRowsPerTask, matrix.num_rows);
+        multiply_rows(kernels, matrix, first, inputs, 0, num_tokens, pool.scratch(thread), outputs);
         if (!bias) return;
         for (int64_t t = 0; t < num_tokens; ++t)
-            for (int64_t r = first; r < first + count; ++r) outputs[t][r] += bias[r];
+            for (int64_t r = first; r < last; ++r) outputs[t][r] += bias[r];
     });
 }
 

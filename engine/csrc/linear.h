@@ -3,22 +3,47 @@
 
 #include <cstdint>
 
+#include "panels.h"
+#include "quantized_rows.h"
 #include "worker_pool.h"
 
 namespace ktdesk {
 
-// Rows of weights as they lie in the file: (num_rows, length), row_bytes apart, at any alignment.
+// Weights (num_rows, length): rows as they lie in the file, row_bytes apart, at any alignment, or packed in
+// panels, panel_bytes(type, length) apart.
 struct Matrix {
     WeightType type;
-    const uint8_t* rows;
-    int64_t row_bytes;
+    const uint8_t* rows;  // or the first panel
+    int64_t row_bytes;    // or the bytes of a panel
     int64_t num_rows;
     int64_t length;
+    bool is_packed = false;
 };
 
-// Rows that one task unpacks before it multiplies them with all tokens: enough that the inputs are not read
-// too often, few enough that the unpacked rows stay in the second-level cache.
-constexpr int64_t kRowsPerTask = 16;
+// Rows that one task multiplies with all tokens: a panel. Enough that the inputs are not read too often, few
+// enough that rows unpacked to floats stay in the second-level cache.
+constexpr int64_t kRowsPerTask = kPanelRows;
+
+static inline int64_t num_tasks(const Matrix& matrix) {
+    return (matrix.num_rows + kRowsPerTask - 1) / kRowsPerTask;
+}
+
+// What matrices are multiplied with: the same vectors in the form that rows want and in the one that panels
+// want.
+struct Inputs {
+    const float* const* vectors;
+    QuantizedRows quantized;
+    const int32_t* row_ids;  // of each vector, in quantized
+};
+
+// outputs[t][r] = row r times vector begin + t, for the kRowsPerTask rows from first (a multiple of it) and
+// t < num_tokens. scratch: kRowsPerTask * length floats.
+void multiply_rows(const RowKernels& kernels, const Matrix& matrix, int64_t first, const Inputs& inputs,
+                   int64_t begin, int64_t num_tokens, float* scratch, float* const* outputs);
+
+// Quantizes x (num_rows, length) into the buffer.
+QuantizedRows quantize_rows(WorkerPool& pool, WorkerPool::BufferName buffer, const float* x, int64_t num_rows,
+                            int64_t length);
 
 // The floats of rows first..first+count-1: in the file itself where they lie there ready to use, else
 // unpacked into scratch (count * length floats).

@@ -15,6 +15,7 @@
 #include "elementwise.h"
 #include "expert_mlp.h"
 #include "linear.h"
+#include "pack.h"
 
 namespace nb = nanobind;
 using namespace ktdesk;
@@ -31,8 +32,9 @@ using Floats2 = Array<const float, 2>;
 using OutFloats2 = Array<float, 2>;
 using Ids1 = Array<const int32_t, 1>;
 using Ids2 = Array<const int32_t, 2>;
-// Rows of weights: (num_rows, row_bytes) or (num_experts, num_rows, row_bytes). Experts may be a slice of a
-// larger array (one half of a merged gate and up), so their stride is free.
+// Rows of weights: (num_rows, row_bytes) or (num_experts, num_rows, row_bytes); or panels of them,
+// (num_panels, panel_bytes) or (num_experts, num_panels, panel_bytes). Experts may be a slice of a larger
+// array (one half of a merged gate and up), so their stride is free.
 using Blocks2 = Array<const uint8_t, 2>;
 using Blocks3 = StridedArray<const uint8_t, 3>;
 
@@ -57,14 +59,27 @@ int64_t row_length(WeightType type, int64_t row_bytes) {
     return row_bytes / block_bytes(type) * block_values(type);
 }
 
-Matrix as_matrix(const WorkerPool& pool, int type_id, const Blocks2& blocks) {
-    const WeightType type = checked_type(pool, type_id);
-    const int64_t row_bytes = dim(blocks, 1);
-    return {type, blocks.data(), row_bytes, dim(blocks, 0), row_length(type, row_bytes)};
+// The rows and the row length of what lies in panels; none for rows as the file has them.
+using PackedShape = std::optional<std::tuple<int64_t, int64_t>>;
+
+// `num` rows or panels of `bytes` each, one after the other.
+Matrix matrix_of(WeightType type, const uint8_t* data, int64_t num, int64_t bytes,
+                 const PackedShape& packed) {
+    if (!packed) return {type, data, bytes, num, row_length(type, bytes)};
+    const auto [num_rows, length] = *packed;
+    require(panel_format(type).code_bits > 0 && length > 0 && length % block_values(type) == 0 &&
+                num_rows > 0 && num == num_panels(num_rows) && bytes == panel_bytes(type, length),
+            "these are not the panels of so many rows of this length");
+    require(reinterpret_cast<uintptr_t>(data) % kCacheLine == 0, "panels must start at a cache line");
+    return {type, data, bytes, num_rows, length, true};
+}
+
+Matrix as_matrix(const WorkerPool& pool, int type, const Blocks2& blocks, const PackedShape& packed = {}) {
+    return matrix_of(checked_type(pool, type), blocks.data(), dim(blocks, 0), dim(blocks, 1), packed);
 }
 
 // A weight of all experts as Python hands it over.
-using ExpertWeight = std::tuple<int, Blocks3, std::optional<Floats2>>;
+using ExpertWeight = std::tuple<int, Blocks3, PackedShape, std::optional<Floats2>>;
 
 void require_contiguous_rows(const Blocks3& blocks) {
     require(blocks.stride(2) == 1 && (dim(blocks, 1) == 1 || blocks.stride(1) == dim(blocks, 2)),
@@ -72,15 +87,15 @@ void require_contiguous_rows(const Blocks3& blocks) {
 }
 
 ExpertMatrix as_experts(const WorkerPool& pool, const ExpertWeight& weight) {
-    const auto& [type_id, blocks, bias] = weight;
-    const WeightType type = checked_type(pool, type_id);
-    const int64_t num_rows = dim(blocks, 1), row_bytes = dim(blocks, 2);
+    const auto& [type_id, blocks, packed, bias] = weight;
     require_contiguous_rows(blocks);
-    require(!bias || (dim(*bias, 0) == dim(blocks, 0) && dim(*bias, 1) == num_rows),
+    const WeightType type = checked_type(pool, type_id);
+    const Matrix first = matrix_of(type, blocks.data(), dim(blocks, 1), dim(blocks, 2), packed);
+    require(!bias || (dim(*bias, 0) == dim(blocks, 0) && dim(*bias, 1) == first.num_rows),
             "an expert bias must have the shape (experts, rows)");
-    return {{type, blocks.data(), row_bytes, num_rows, row_length(type, row_bytes)},
-            blocks.stride(0),
-            data_or_null(bias)};
+    require(!packed || blocks.stride(0) % kCacheLine == 0,
+            "the panels of each expert must start at a cache line");
+    return {first, blocks.stride(0), data_or_null(bias)};
 }
 
 void check_ids(const int32_t* ids, size_t count, int64_t limit, const char* message) {
@@ -95,9 +110,22 @@ void run_alone(WorkerPool& pool, const Operation& operation) {
     operation();
 }
 
-void bind_linear(WorkerPool& pool, int type, const Blocks2& weight, const Floats2& x, const OutFloats2& out,
-                 const std::optional<Floats1>& bias) {
-    const Matrix matrix = as_matrix(pool, type, weight);
+void bind_pack(WorkerPool& pool, int type, const Blocks2& blocks, const Array<uint8_t, 2>& panels) {
+    const Matrix matrix = as_matrix(pool, type, blocks);
+    matrix_of(matrix.type, panels.data(), dim(panels, 0), dim(panels, 1),
+              std::tuple(matrix.num_rows, matrix.length));
+    run_alone(pool, [&] { pack(pool, matrix, panels.data()); });
+}
+
+int64_t bind_panel_bytes(int type, int64_t length) {
+    require(type >= 0 && type < kNumWeightTypes && length >= 0, "no such weight type or length");
+    const bool has_panels = panel_format(type).code_bits > 0 && length % block_values(type) == 0;
+    return has_panels ? panel_bytes(type, length) : 0;
+}
+
+void bind_linear(WorkerPool& pool, int type, const Blocks2& weight, const PackedShape& packed,
+                 const Floats2& x, const OutFloats2& out, const std::optional<Floats1>& bias) {
+    const Matrix matrix = as_matrix(pool, type, weight, packed);
     require(dim(x, 1) == matrix.length, "linear: x must have the row length of the weight");
     require(dim(out, 0) == dim(x, 0) && dim(out, 1) == matrix.num_rows, "linear: out must be (tokens, rows)");
     require(!bias || dim(*bias, 0) == matrix.num_rows, "linear: one bias for each row");
@@ -243,9 +271,13 @@ NB_MODULE(_kernels, m) {
         .def("__init__", bind_pool, nb::arg("num_threads"), nb::arg("isa"))
         .def_prop_ro("num_threads", &WorkerPool::num_threads)
         .def_prop_ro("isa", [](const WorkerPool& pool) { return std::string(pool.kernels().name); });
-    m.def("isas", available_isas);
+    m.def("isas", available_isas, nb::arg("with_variants"));
+    m.def("panel_bytes", bind_panel_bytes, nb::arg("type"), nb::arg("length"));
+    m.def("pack", bind_pack, nb::arg("pool"), nb::arg("type"), nb::arg("blocks").noconvert(),
+          nb::arg("panels").noconvert());
     m.def("linear", bind_linear, nb::arg("pool"), nb::arg("type"), nb::arg("weight").noconvert(),
-          nb::arg("x").noconvert(), nb::arg("out").noconvert(), nb::arg("bias").none().noconvert());
+          nb::arg("packed").none(), nb::arg("x").noconvert(), nb::arg("out").noconvert(),
+          nb::arg("bias").none().noconvert());
     m.def("linear_per_head", bind_linear_per_head, nb::arg("pool"), nb::arg("type"),
           nb::arg("weight").noconvert(), nb::arg("x").noconvert(), nb::arg("out").noconvert());
     m.def("get_rows", bind_get_rows, nb::arg("pool"), nb::arg("type"), nb::arg("weight").noconvert(),

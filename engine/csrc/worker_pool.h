@@ -52,7 +52,16 @@ class WorkerPool {
     float* scratch(int thread) const { return scratches_[static_cast<size_t>(thread)].array<float>(); }
 
     // Buffers of an operation that live across its phases.
-    enum BufferName { kPairs, kHidden, kPartials, kPointers, kNumBuffers };
+    enum BufferName {
+        kPairs,
+        kHidden,
+        kPartials,
+        kPointers,
+        kQuantized,
+        kQuantizedHidden,
+        kRowIds,
+        kNumBuffers
+    };
     Buffer& buffer(BufferName name) { return buffers_[name]; }
 
     // Calls task(index, thread) once for each index in 0..num_tasks-1, in any order, and returns when all are

@@ -8,9 +8,9 @@ from typing import Literal
 
 from ktdesk_engine.errors import ConfigError
 
-Compute = Literal["float32"]
+Compute = Literal["auto", "int8", "float32"]
 
-COMPUTES: tuple[Compute, ...] = ("float32",)
+COMPUTES: tuple[Compute, ...] = ("auto", "int8", "float32")
 MAX_LOGPROBS = 100
 
 
@@ -23,8 +23,10 @@ def _require(condition: bool, message: str) -> None:
 class EngineConfig:
     """How a model is run. None means that the engine decides (`Engine.config` says what it decided)."""
 
-    compute: Compute = "float32"
-    """float32: weights dequantized exactly, activations and cache in float32. The definition of right."""
+    compute: Compute = "auto"
+    """float32: weights dequantized exactly, activations and cache in float32. The definition of right.
+    int8: quantized weights are packed in memory and multiplied as bytes, activations as two bytes of 15 bits; what
+    has no panels (float weights, IQ1 to IQ3, TQ) is computed as in float32. auto: int8."""
     context: int | None = None
     """Tokens of prompt and answer together. Decided: what the model was trained for, if memory allows."""
     num_threads: int | None = None

@@ -8,7 +8,7 @@ with Engine.load("model.gguf") as engine:
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -18,7 +18,7 @@ import numpy as np
 from ktdesk_engine import kernels
 from ktdesk_engine.backends.cpu import CpuBackend
 from ktdesk_engine.chat.template import ChatTemplate
-from ktdesk_engine.config import EngineConfig, Request, SamplingConfig
+from ktdesk_engine.config import Compute, EngineConfig, Request, SamplingConfig
 from ktdesk_engine.errors import ConfigError, ContextOverflowError, ModelFileError, RequestError
 from ktdesk_engine.gguf.file import GGUFFile
 from ktdesk_engine.gguf.hparams import Metadata
@@ -27,6 +27,7 @@ from ktdesk_engine.kv_cache import CachedSequence, KVCache
 from ktdesk_engine.machine import available_memory_bytes, num_physical_cores
 from ktdesk_engine.memory import decide_context
 from ktdesk_engine.models.registry import family_of
+from ktdesk_engine.packing import LoadProgress, check_memory, pack_model, packed_model_bytes
 from ktdesk_engine.runner import Runner
 from ktdesk_engine.sampler import Sampler, TokenLogprobs, log_softmax, token_logprobs
 from ktdesk_engine.stop_strings import StopStrings
@@ -77,7 +78,9 @@ class StreamEvent:
 class Engine:
     """One model in memory. One thread at a time; several streams may be open, each with its own place in the cache."""
 
-    def __init__(self, file: GGUFFile, config: EngineConfig) -> None:
+    def __init__(
+        self, file: GGUFFile, config: EngineConfig, progress: Callable[[LoadProgress], None] = lambda progress: None
+    ) -> None:
         self.file = file
         pool = kernels.worker_pool(config.num_threads or num_physical_cores(), config.isa)
         self.model = family_of(file)(file, CpuBackend(pool))
@@ -89,24 +92,36 @@ class Engine:
             )
         self.chat_template = ChatTemplate.from_gguf(file)
         self.recommended_sampling = recommended_sampling(file.path, file.keys)
+        compute: Compute = "float32" if config.compute == "float32" else "int8"
+        panel_bytes = packed_model_bytes(self.model.packables) if compute == "int8" else 0
+        available_bytes = available_memory_bytes()
+        check_memory(panel_bytes, available_bytes)
         self.config = replace(
             config,
+            compute=compute,
             num_threads=pool.num_threads,
             isa=pool.isa,
-            context=decide_context(config.context, self.model, available_memory_bytes()),
+            context=decide_context(config.context, self.model, available_bytes - panel_bytes),
         )
         """With everything decided."""
         assert self.config.context is not None
         self.context: int = self.config.context
         cache = KVCache(self.model.cache_shapes, self.context)
+        if compute == "int8":
+            pack_model(self.model.packables, pool, file, progress)
         self._runner = Runner(self.model, cache, config.prefill_chunk, self.tokenizer.vocab_size)
 
     @classmethod
-    def load(cls, path: str | Path, config: EngineConfig | None = None) -> Engine:
-        """Maps the model; its weights are read when they are first used."""
+    def load(
+        cls,
+        path: str | Path,
+        config: EngineConfig | None = None,
+        progress: Callable[[LoadProgress], None] = lambda progress: None,
+    ) -> Engine:
+        """Maps the model, and packs its weights unless they are computed in float32. progress may raise, to cancel."""
         file = GGUFFile.open(path)
         try:
-            return cls(file, config or EngineConfig())
+            return cls(file, config or EngineConfig(), progress)
         except BaseException:
             file.close()
             raise

@@ -14,21 +14,25 @@ from ktdesk_engine.backends.cpu import CpuBackend
 from ktdesk_engine.errors import ModelFileError, UnsupportedError
 from ktdesk_engine.gguf.file import GGUFFile
 from ktdesk_engine.kernels import ExpertWeight, Floats, Weight
+from ktdesk_engine.packing import Packable
 from ktdesk_engine.quants.formats import dequantize
 
 
 class Weights:
     """Tensors whose names start with `prefix`, which callers leave out, and the backend that computes with them."""
 
-    def __init__(self, file: GGUFFile, backend: CpuBackend, prefix: str = "", used: set[str] | None = None) -> None:
+    def __init__(self, file: GGUFFile, backend: CpuBackend, prefix: str = "", whole: Weights | None = None) -> None:
+        """whole: of which this is a part."""
         self.backend = backend
+        self.packables: list[Packable] = [] if whole is None else whole.packables
+        """The layers whose weights may be packed, in the order in which they were made."""
         self._file = file
         self._prefix = prefix
-        self._used: set[str] = set() if used is None else used
+        self._used: set[str] = set() if whole is None else whole._used
 
     def block(self, layer: int) -> Weights:
         """The tensors of one layer: `blk.N.`"""
-        return Weights(self._file, self.backend, f"{self._prefix}blk.{layer}.", self._used)
+        return Weights(self._file, self.backend, f"{self._prefix}blk.{layer}.", self)
 
     def has(self, name: str) -> bool:
         return self._prefix + name in self._file.tensors

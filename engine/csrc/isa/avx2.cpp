@@ -4,6 +4,8 @@
 #include <cstring>
 
 #include "../kernels.h"
+#include "../panels.h"
+#include "../quantized_rows.h"
 
 namespace ktdesk {
 namespace {
@@ -37,8 +39,12 @@ struct Vec {
 constexpr int64_t kTileRows = 4;
 constexpr int64_t kTileTokens = 3;
 
+constexpr int64_t kPanelTokens = 2;
+
 #include "dequantize.inl"
 #include "dequantize_avx2.inl"
+#include "lanes_avx2.inl"
+#include "panel_kernels.inl"
 #include "row_kernels.inl"
 
 RowKernels make_avx2_table() {

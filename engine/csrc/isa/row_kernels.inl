@@ -77,6 +77,7 @@ RowKernels make_table(const char* name) {
     RowKernels table = {};
     table.name = name;
     fill_dequantize(table.dequantize);
+    fill_multiply_panel(table.multiply_panel);
     table.matmul = matmul;
     table.dot = dot;
     table.add_scaled = add_scaled;

@@ -2,6 +2,8 @@
 #include <cstring>
 
 #include "../kernels.h"
+#include "../panels.h"
+#include "../quantized_rows.h"
 
 namespace ktdesk {
 namespace {
@@ -35,7 +37,11 @@ struct Vec {
 constexpr int64_t kTileRows = 4;
 constexpr int64_t kTileTokens = 2;
 
+constexpr int64_t kPanelTokens = 2;
+
 #include "dequantize.inl"
+#include "lanes_scalar.inl"
+#include "panel_kernels.inl"
 #include "row_kernels.inl"
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
@@ -39,6 +40,13 @@ class MoeLayer:
         down = weights.experts("ffn_down_exps", rule.num_experts, hidden, width)
         self._experts = ExpertMlp(gate, up, down, activation)
         self._shared = shared
+        weights.packables.append(self)
+
+    def packable_weights(self) -> list[Weight]:
+        return self._experts.weights
+
+    def pack(self, packed: Callable[[Weight], Weight]) -> None:
+        self._experts = self._experts.with_weights(packed)
 
     def __call__(self, x: Floats) -> Floats:
         """(T, H) -> (T, H)."""

@@ -10,6 +10,7 @@ A file with tensors of unreadable types does open: it can be shown, and such a t
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -41,6 +42,7 @@ class GGUFFile:
         self.tensors: Mapping[str, TensorInfo] = MappingProxyType(
             {tensor.name: tensor for header in headers for tensor in header.tensors}
         )
+        self._buffers = [header.buffer for header in headers]
         self._bytes = {header.path: np.frombuffer(header.buffer, np.uint8) for header in headers}
 
     @classmethod
@@ -84,9 +86,21 @@ class GGUFFile:
         data = self._bytes[tensor.path][tensor.offset : tensor.end]
         return data.reshape(*reversed(tensor.shape[1:]), width)
 
+    def drop(self, view: NDArray[np.uint8]) -> None:
+        """Takes the pages of a view from `data` out of memory; they are read again if they are looked at again."""
+        first, last = np.lib.array_utils.byte_bounds(view)
+        for buffer in self._buffers:
+            start = np.frombuffer(buffer, np.uint8).ctypes.data
+            if start <= first and last <= start + len(buffer):
+                page = mmap.PAGESIZE
+                begin, end = -(-(first - start) // page) * page, (last - start) // page * page
+                if begin < end:
+                    buffer.madvise(mmap.MADV_DONTNEED, begin, end - begin)
+
     def close(self) -> None:
         """Let go of the mapped files. Each is unmapped once no array or metadata that lies in it is left."""
         self._bytes = {}
+        self._buffers = []
 
     def __enter__(self) -> GGUFFile:
         return self

@@ -6,12 +6,14 @@ the definition of right. An operation runs on the threads and the instruction se
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +28,8 @@ Ids = npt.NDArray[np.int32]
 Blocks = npt.NDArray[np.uint8]
 
 ISA_VARIABLE = "KTDESK_ISA"
+PANEL_ROWS = 16
+CACHE_LINE = 64
 
 _forced_isa: ContextVar[str | None] = ContextVar("forced_isa", default=None)
 
@@ -48,21 +52,32 @@ class RopePairing(IntEnum):
     """i with i + half of the turned elements: "neox"."""
 
 
+class PackedShape(NamedTuple):
+    """What panels do not tell of themselves."""
+
+    num_rows: int
+    row_length: int
+
+
 @dataclass(frozen=True)
 class Weight:
-    """Rows of weights as they lie in the file."""
+    """Rows of weights as they lie in the file, or packed in panels of 16 rows (csrc/panels.h)."""
 
     type: WeightType
     blocks: Blocks
-    """(rows, row_bytes), or (E, rows, row_bytes)."""
+    """(rows, row_bytes), or (E, rows, row_bytes). In panels: (panels, panel_bytes), or (E, panels, panel_bytes)."""
+    packed: PackedShape | None = None
+    """None: rows as they lie in the file."""
 
     @property
     def num_rows(self) -> int:
-        return int(self.blocks.shape[-2])
+        return self.packed.num_rows if self.packed else int(self.blocks.shape[-2])
 
     @property
     def row_length(self) -> int:
         """Weights in a row: the width of what it is multiplied with."""
+        if self.packed:
+            return self.packed.row_length
         block = BLOCKS[self.type]
         return int(self.blocks.shape[-1]) // block.bytes * block.values
 
@@ -75,8 +90,8 @@ class ExpertWeight:
     bias: Floats | None = None
 
     @property
-    def as_tuple(self) -> tuple[int, Blocks, Floats | None]:
-        return int(self.weight.type), self.weight.blocks, self.bias
+    def as_tuple(self) -> tuple[int, Blocks, PackedShape | None, Floats | None]:
+        return int(self.weight.type), self.weight.blocks, self.weight.packed, self.bias
 
 
 @dataclass(frozen=True)
@@ -87,6 +102,15 @@ class ExpertMlp:
     up: ExpertWeight
     down: ExpertWeight
     activation: Activation = Activation.SWIGLU
+
+    @property
+    def weights(self) -> list[Weight]:
+        return [self.gate.weight, self.up.weight, self.down.weight]
+
+    def with_weights(self, replaced: Callable[[Weight], Weight]) -> ExpertMlp:
+        """The same with replaced(weight) for each weight."""
+        gate, up, down = (replace(part, weight=replaced(part.weight)) for part in (self.gate, self.up, self.down))
+        return replace(self, gate=gate, up=up, down=down)
 
 
 @dataclass(frozen=True)
@@ -114,9 +138,12 @@ class AttentionRule:
     """(heads,): one more score in the denominator, without a value."""
 
 
-def isas() -> tuple[str, ...]:
-    """The instruction sets that this machine can run, narrowest first."""
-    return tuple(_kernels.isas())
+def isas(*, with_variants: bool = False) -> tuple[str, ...]:
+    """The instruction sets that this machine can run, narrowest first.
+
+    with_variants: also what a set falls back to on machines that lack a part of it, such as AVX-512 without VNNI.
+    """
+    return tuple(_kernels.isas(with_variants))
 
 
 @contextmanager
@@ -144,17 +171,51 @@ def worker_pool(num_threads: int, isa: str | None = None) -> WorkerPool:
 
 
 def _checked_isa(isa: str, where: str) -> str:
-    if isa not in isas():
+    if isa not in isas(with_variants=True):
         raise ConfigError(
             f"{where}: this machine cannot run the instruction set {isa!r}; it can run {', '.join(isas())}"
         )
     return isa
 
 
+def has_panels(weight: Weight) -> bool:
+    """Whether rows of this type and length can be packed."""
+    return _kernels.panel_bytes(int(weight.type), weight.row_length) > 0
+
+
+def packed_bytes(weight: Weight) -> int:
+    """What the weight takes in panels; 0 where it has none."""
+    num_panels = -(-weight.num_rows // PANEL_ROWS)
+    panel_bytes = _kernels.panel_bytes(int(weight.type), weight.row_length)
+    return math.prod(weight.blocks.shape[:-2]) * num_panels * panel_bytes
+
+
+def pack(pool: WorkerPool, weight: Weight, when_read: Callable[[Blocks], None] = lambda rows: None) -> Weight:
+    """The same weights in panels, their values unchanged. `has_panels` holds.
+
+    when_read is called with rows (rows, row_bytes) that are not needed any more.
+    """
+    shape = PackedShape(weight.num_rows, weight.row_length)
+    panel_bytes = _kernels.panel_bytes(int(weight.type), weight.row_length)
+    panels = aligned_bytes(*weight.blocks.shape[:-2], -(-weight.num_rows // PANEL_ROWS), panel_bytes)
+    for index in np.ndindex(weight.blocks.shape[:-2]):
+        _kernels.pack(pool, int(weight.type), weight.blocks[index], panels[index])
+        when_read(weight.blocks[index])
+    return Weight(weight.type, panels, shape)
+
+
+def aligned_bytes(*shape: int) -> Blocks:
+    """Bytes, not yet filled, that start at a cache line."""
+    size = math.prod(shape)
+    memory = np.empty(size + CACHE_LINE, np.uint8)
+    start = -memory.ctypes.data % CACHE_LINE
+    return memory[start : start + size].reshape(shape)
+
+
 def linear(pool: WorkerPool, weight: Weight, x: Floats, bias: Floats | None = None) -> Floats:
     """x (T, row_length) times the rows of weight, plus bias (rows,) -> (T, rows)."""
     out = np.empty((x.shape[0], weight.num_rows), np.float32)
-    _kernels.linear(pool, int(weight.type), weight.blocks, x, out, bias)
+    _kernels.linear(pool, int(weight.type), weight.blocks, weight.packed, x, out, bias)
     return out
 
 

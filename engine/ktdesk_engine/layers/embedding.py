@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ktdesk_engine.kernels import Floats, Ids
+from collections.abc import Callable
+
+from ktdesk_engine.kernels import Floats, Ids, Weight
 from ktdesk_engine.weights import Weights
 
 
@@ -16,6 +18,14 @@ class Embedding:
         tied = not weights.has("output.weight")
         self._head = self._embeddings if tied else weights.matrix("output.weight", self.vocab_size, hidden)
         self._head_bias = weights.bias("output.bias", self.vocab_size)
+        weights.packables.append(self)
+
+    def packable_weights(self) -> list[Weight]:
+        """The head. Of the embedding single rows are read, where they lie in the file."""
+        return [self._head]
+
+    def pack(self, packed: Callable[[Weight], Weight]) -> None:
+        self._head = packed(self._head)
 
     def __call__(self, token_ids: Ids) -> Floats:
         """(T,) -> (T, H)."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ktdesk_engine.kernels import Floats, Weight
 from ktdesk_engine.weights import Weights
 
@@ -17,6 +19,13 @@ class Linear:
         bias = weights.bias(f"{name}.bias", num_rows)
         self._weight = Weight(weight.type, weight.blocks[rows])
         self._bias = None if bias is None else bias[rows]
+        weights.packables.append(self)
+
+    def packable_weights(self) -> list[Weight]:
+        return [self._weight]
+
+    def pack(self, packed: Callable[[Weight], Weight]) -> None:
+        self._weight = packed(self._weight)
 
     def __call__(self, x: Floats) -> Floats:
         """(T, row_length) -> (T, rows)."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from ktdesk_engine.kernels import Activation, ExpertMlp, ExpertWeight, Floats, Weight
@@ -25,6 +27,13 @@ class Mlp:
             down=only_expert("ffn_down", hidden, width),
             activation=Activation.SWIGLU,
         )
+        weights.packables.append(self)
+
+    def packable_weights(self) -> list[Weight]:
+        return self._experts.weights
+
+    def pack(self, packed: Callable[[Weight], Weight]) -> None:
+        self._experts = self._experts.with_weights(packed)
 
     def __call__(self, x: Floats) -> Floats:
         """(T, H) -> (T, H)."""

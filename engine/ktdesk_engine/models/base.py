@@ -78,6 +78,8 @@ class Decoder:
         self._embedding = Embedding(weights, hidden)
         self._output_norm = RmsNorm(weights, "output_norm", hidden, rms_epsilon(hparams))
         self.vocab_size = self._embedding.vocab_size
+        self.packables = weights.packables
+        """The layers whose weights may be packed."""
         weights.finish(_NextTokenTensors(hparams))
 
     def forward(self, batch: Batch, cache: KVCache) -> Floats:

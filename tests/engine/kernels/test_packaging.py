@@ -33,6 +33,7 @@ def compiler() -> str:
         ("isa/scalar.cpp", "ktdesk::scalar_kernels()", None),
         ("isa/avx2.cpp", "ktdesk::avx2_kernels()", "-mavx2"),
         ("isa/avx512.cpp", "ktdesk::avx512_kernels()", "-mavx512f"),
+        ("isa/avx512_vnni.cpp", "ktdesk::avx512_vnni_kernels()", "-mavx512vnni"),
     ],
 )
 def test_an_isa_file_shares_its_accessor_and_nothing_else(

@@ -1,0 +1,35 @@
+// Row kernels for AVX-512 (F, BW, VL, DQ) with VNNI.
+#include <immintrin.h>
+
+#include <cstring>
+
+#include "../kernels.h"
+#include "../panels.h"
+#include "../quantized_rows.h"
+
+namespace ktdesk {
+namespace {
+
+constexpr int64_t kPanelTokens = 4;
+
+#include "dequantize.inl"
+#include "dequantize_avx2.inl"
+#include "lanes_vnni.inl"
+#include "panel_kernels.inl"
+#include "row_kernels.inl"
+#include "vec_avx512.inl"
+
+RowKernels make_avx512_table() {
+    RowKernels table = make_table("avx512");
+    fill_dequantize_avx2(table.dequantize);
+    return table;
+}
+
+}  // namespace
+
+const RowKernels& avx512_vnni_kernels() {
+    static const RowKernels table = make_avx512_table();
+    return table;
+}
+
+}  // namespace ktdesk

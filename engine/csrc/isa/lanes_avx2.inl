@@ -1,0 +1,98 @@
+// The lanes of panel_kernels.inl in pairs of AVX2 registers. Included after dequantize_avx2.inl.
+
+struct Lanes {
+    struct Codes {
+        __m256i a, b;
+    };
+    struct Ints {
+        __m256i a, b;
+    };
+    struct Floats {
+        __m256 a, b;
+    };
+
+    static constexpr int kSignedOffset = 0;
+
+    static Codes load(const uint8_t* p) { return {load32(p), load32(p + 32)}; }
+
+    template <int kShift>
+    static Codes field(Codes c, int mask) {
+        const __m256i fields = _mm256_set1_epi8(static_cast<char>(mask));
+        return {_mm256_and_si256(moved<kShift>(c.a), fields), _mm256_and_si256(moved<kShift>(c.b), fields)};
+    }
+
+    static Codes merge(Codes x, Codes y) { return {_mm256_or_si256(x.a, y.a), _mm256_or_si256(x.b, y.b)}; }
+    static Codes lookup(const int8_t* levels, Codes c) {
+        return {levels_of(c.a, levels), levels_of(c.b, levels)};
+    }
+    static Codes as_operand(Codes c) { return c; }
+
+    static Ints no_ints() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
+    static Ints add(Ints x, Ints y) { return {_mm256_add_epi32(x.a, y.a), _mm256_add_epi32(x.b, y.b)}; }
+
+    // Pairs of products must fit 16 bits: codes are at most 63, or signed and then taken by magnitude.
+    template <bool kSigned>
+    static Ints dot(Ints sum, Codes c, const int8_t* x) {
+        const __m256i four = _mm256_set1_epi32(load_as<int32_t>(reinterpret_cast<const uint8_t*>(x)));
+        return {_mm256_add_epi32(sum.a, products<kSigned>(c.a, four)),
+                _mm256_add_epi32(sum.b, products<kSigned>(c.b, four))};
+    }
+
+    static Floats combine(Ints high, Ints low) {
+        return {_mm256_cvtepi32_ps(_mm256_add_epi32(_mm256_slli_epi32(high.a, 7), low.a)),
+                _mm256_cvtepi32_ps(_mm256_add_epi32(_mm256_slli_epi32(high.b, 7), low.b))};
+    }
+
+    static Floats halves(const uint8_t* p) {
+        return {_mm256_cvtph_ps(load16(p)), _mm256_cvtph_ps(load16(p + 16))};
+    }
+    static Floats unsigned_bytes(const uint8_t* p) { return floats_of(load16(p)); }
+    static Floats low_nibbles(const uint8_t* p) { return floats_of(low_four_bits(load16(p))); }
+    static Floats high_nibbles(const uint8_t* p) {
+        return floats_of(low_four_bits(_mm_srli_epi16(load16(p), 4)));
+    }
+
+    static Floats signed_bytes(const uint8_t* p) {
+        const __m128i bytes = load16(p);
+        return {to_floats(bytes), to_floats(_mm_unpackhi_epi64(bytes, bytes))};
+    }
+
+    static Floats exponents(const uint8_t* p) {
+        alignas(32) float values[16];
+        for (int i = 0; i < 16; ++i) values[i] = power_of_two(p[i]);
+        return {_mm256_load_ps(values), _mm256_load_ps(values + 8)};
+    }
+
+    static Floats no_floats() { return broadcast(0.0f); }
+    static Floats broadcast(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+    static Floats multiply(Floats x, Floats y) { return {_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)}; }
+    static Floats fma(Floats x, Floats y, Floats sum) {
+        return {_mm256_fmadd_ps(x.a, y.a, sum.a), _mm256_fmadd_ps(x.b, y.b, sum.b)};
+    }
+    static void store(float* p, Floats v) {
+        _mm256_storeu_ps(p, v.a);
+        _mm256_storeu_ps(p + 8, v.b);
+    }
+
+  private:
+    template <int kShift>
+    static __m256i moved(__m256i c) {
+        if constexpr (kShift > 0) return _mm256_slli_epi16(c, kShift);
+        if constexpr (kShift < 0) return _mm256_srli_epi16(c, -kShift);
+        return c;
+    }
+
+    template <bool kSigned>
+    static __m256i products(__m256i codes, __m256i x) {
+        const __m256i magnitudes = kSigned ? _mm256_abs_epi8(codes) : codes;
+        const __m256i factors = kSigned ? _mm256_sign_epi8(x, codes) : x;
+        return _mm256_madd_epi16(_mm256_maddubs_epi16(magnitudes, factors), _mm256_set1_epi16(1));
+    }
+
+    static __m128i low_four_bits(__m128i v) { return _mm_and_si128(v, _mm_set1_epi8(15)); }
+
+    static Floats floats_of(__m128i bytes) {
+        return {_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes)),
+                _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_unpackhi_epi64(bytes, bytes)))};
+    }
+};
