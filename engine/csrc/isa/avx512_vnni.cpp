@@ -12,12 +12,12 @@ namespace {
 
 constexpr int64_t kPanelTokens = 4;
 
+#include "vec_avx512.inl"
 #include "dequantize.inl"
 #include "dequantize_avx2.inl"
 #include "lanes_vnni.inl"
 #include "panel_kernels.inl"
 #include "row_kernels.inl"
-#include "vec_avx512.inl"
 
 RowKernels make_avx512_table() {
     RowKernels table = make_table("avx512");
