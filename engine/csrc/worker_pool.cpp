@@ -1,5 +1,7 @@
 #include "worker_pool.h"
 
+#include <unistd.h>
+
 #include <cstdlib>
 #include <new>
 
@@ -38,12 +40,26 @@ void* Buffer::reserve(size_t bytes) {
 }
 
 WorkerPool::WorkerPool(int num_threads, const RowKernels& kernels)
-    : kernels_(kernels), scratches_(static_cast<size_t>(num_threads)) {
-    for (int thread = 1; thread < num_threads; ++thread)
-        workers_.emplace_back([this, thread] { work(thread); });
+    : kernels_(kernels), scratches_(static_cast<size_t>(num_threads)), process_(getpid()) {
+    try {
+        for (int thread = 1; thread < num_threads; ++thread)
+            workers_.emplace_back([this, thread] { work(thread); });
+    } catch (...) {  // the system gives no more threads
+        stop_workers();
+        throw;
+    }
 }
 
+// A forked child has the pool but not its threads: there is nothing to join, and no thread object may be
+// destroyed as if there were.
 WorkerPool::~WorkerPool() {
+    if (getpid() == process_)
+        stop_workers();
+    else
+        new std::vector<std::thread>(std::move(workers_));
+}
+
+void WorkerPool::stop_workers() {
     stop_ = true;
     generation_.fetch_add(1);
     generation_.notify_all();
@@ -62,7 +78,7 @@ void WorkerPool::run_erased(int64_t num_tasks, const void* task, Call call) {
     call_ = call;
     num_tasks_ = num_tasks;
     next_task_.store(0, std::memory_order_relaxed);
-    const bool shared = num_tasks > 1 && !workers_.empty();
+    const bool shared = num_tasks > 1 && !workers_.empty() && getpid() == process_;
     if (shared) {
         open_.store(true);
         generation_.fetch_add(1);

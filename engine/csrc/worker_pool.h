@@ -1,6 +1,8 @@
 // Threads that share the tasks of one operation. The calling thread works too.
 #pragma once
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -80,6 +82,7 @@ class WorkerPool {
     void take_tasks(int thread);
     void work(int thread);
     void wait_for_job(uint32_t seen) const;
+    void stop_workers();
 
     const RowKernels& kernels_;
     std::mutex mutex_;
@@ -98,6 +101,7 @@ class WorkerPool {
     alignas(64) std::atomic<int> num_inside_{0};  // workers that may touch the job
 
     std::vector<std::thread> workers_;
+    const pid_t process_;  // a child of a fork has no workers, and computes alone
 };
 
 }  // namespace ktdesk

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from ktdesk_engine import kernels
@@ -35,3 +39,43 @@ def test_pools_come_and_go_with_many_threads() -> None:
     for num_threads in (1, 2, 7):
         for _ in range(20):
             assert kernels.worker_pool(num_threads).num_threads == num_threads
+
+
+def run_alone(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.skipif(
+    "libasan" in os.environ.get("LD_PRELOAD", ""),
+    reason="AddressSanitizer needs more addresses than the limit set here",
+)
+def test_too_many_threads_for_the_process_are_an_error_in_words() -> None:
+    result = run_alone(
+        "import resource\n"
+        "from ktdesk_engine import kernels\n"
+        "from ktdesk_engine.errors import ResourceError\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))\n"
+        "try: kernels.worker_pool(1000)\n"
+        "except ResourceError as error: print(error)\n"
+    )
+    assert result.returncode == 0, result.stderr
+    assert "1000 threads could not be started" in result.stdout
+
+
+def test_a_forked_child_computes_alone_and_leaves_quietly() -> None:
+    result = run_alone(
+        "import os, sys, numpy as np\n"
+        "from ktdesk_engine import kernels\n"
+        "from ktdesk_engine.kernels import Weight\n"
+        "from ktdesk_engine.quants.formats import WeightType\n"
+        "pool = kernels.worker_pool(3)\n"
+        "weight = Weight(WeightType.F32, np.ones((64, 8), np.float32).view(np.uint8))\n"
+        "x = np.ones((2, 8), np.float32)\n"
+        "before = kernels.linear(pool, weight, x)\n"
+        "child = os.fork()\n"
+        "after = kernels.linear(pool, weight, x)\n"
+        "assert (before == after).all()\n"
+        "if child: sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+        "del pool\n"
+    )
+    assert result.returncode == 0, result.stderr

@@ -1,0 +1,61 @@
+"""Which experts a token goes to, and with what weight: the rule, and what comes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+
+from ktdesk_engine.kernels import Floats, Ids, WorkerPool, _kernels
+
+SMALLEST_WEIGHT_SUM = 6.103515625e-5
+"""The smallest normal float16: what a sum of weights is at least taken to be."""
+
+
+class Gating(IntEnum):
+    """How router logits become probabilities; the values of the key `expert_gating_func`."""
+
+    SOFTMAX = 1
+    SIGMOID = 2
+    SOFTMAX_OF_CHOSEN = 3
+    """Choose on the logits, then softmax over the chosen."""
+
+
+@dataclass(frozen=True)
+class RoutingRule:
+    num_experts: int
+    num_used: int
+    gating: Gating = Gating.SOFTMAX
+    normalize: bool = False
+    """Divide the chosen weights by their sum."""
+    scale: float = 1.0
+    num_groups: int = 1
+    num_groups_used: int = 1
+    """Only experts of the best groups may be chosen; a group is as good as its two best experts together."""
+
+
+class Routes(NamedTuple):
+    ids: Ids
+    """(T, K), the best expert first, the lower id first among equals."""
+    weights: Floats
+    """(T, K)"""
+
+
+def choose_experts(pool: WorkerPool, logits: Floats, rule: RoutingRule, selection_bias: Floats | None = None) -> Routes:
+    """logits (T, E), selection_bias (E,): for choosing only, never part of a weight."""
+    shape = (len(logits), rule.num_used)
+    routes = Routes(np.empty(shape, np.int32), np.empty(shape, np.float32))
+    _kernels.choose_experts(
+        pool,
+        logits,
+        selection_bias,
+        int(rule.gating),
+        rule.normalize,
+        rule.scale,
+        rule.num_groups,
+        rule.num_groups_used,
+        *routes,
+    )
+    return routes
