@@ -16,6 +16,17 @@ using MultiplyPanel = void (*)(const uint8_t* panel, const QuantizedRows& x, con
                                int64_t num_tokens, float* const* outputs, int64_t first_row,
                                int64_t num_rows);
 
+// A loop that only multiplies and adds, as fast as the instruction set can (probes.h). run gets operands of
+// kPeakOperandBytes, a cache line aligned, and returns what depends on every product.
+struct PeakLoop {
+    const char* name;   // what is multiplied: int8 or float32
+    int64_t round_ops;  // multiplications and additions of one round
+    double (*run)(const uint8_t* operands, int64_t num_rounds);
+};
+
+constexpr int kMaxPeakLoops = 4;
+constexpr int64_t kPeakOperandBytes = 4096;
+
 struct RowKernels {
     const char* name;
 
@@ -35,6 +46,12 @@ struct RowKernels {
 
     // sum[i] += scale * x[i]
     void (*add_scaled)(float scale, const float* x, float* sum, int64_t length);
+
+    // Reads num_bytes, a multiple of 256, and returns what depends on all of them.
+    double (*read_bytes)(const uint8_t* data, int64_t num_bytes);
+
+    // Those without a name are not there.
+    PeakLoop peaks[kMaxPeakLoops];
 };
 
 }  // namespace ktdesk

@@ -16,6 +16,8 @@
 #include "expert_mlp.h"
 #include "linear.h"
 #include "pack.h"
+#include "probes.h"
+#include "routing.h"
 
 namespace nb = nanobind;
 using namespace ktdesk;
@@ -178,6 +180,25 @@ void bind_expert_mlp(WorkerPool& pool, const ExpertWeight& gate, const ExpertWei
     run_alone(pool, [&] { expert_mlp(pool, mlp, routing, x.data(), out.data()); });
 }
 
+void bind_choose_experts(WorkerPool& pool, const Floats2& logits, const std::optional<Floats1>& bias,
+                         int gating, bool normalize, float scale, int64_t num_groups, int64_t num_groups_used,
+                         const Array<int32_t, 2>& ids, const OutFloats2& weights) {
+    const int64_t T = dim(logits, 0), E = dim(logits, 1), K = dim(ids, 1);
+    const RoutingRule rule = {
+        E, K, static_cast<Gating>(gating), normalize, scale, num_groups, num_groups_used};
+    require(gating >= 1 && gating <= 3, "choose_experts: unknown gating");
+    require(num_groups >= 1 && num_groups_used >= 1 && num_groups_used <= num_groups && E % num_groups == 0,
+            "choose_experts: experts must be a multiple of groups");
+    require(K >= 1 && K <= E / num_groups * num_groups_used,
+            "choose_experts: more experts used than there are");
+    require(!bias || dim(*bias, 0) == E, "choose_experts: one bias for each expert");
+    require(dim(ids, 0) == T && dim(weights, 0) == T && dim(weights, 1) == K,
+            "choose_experts: ids and weights must be (tokens, used)");
+    run_alone(pool, [&] {
+        choose_experts(pool, rule, logits.data(), data_or_null(bias), T, ids.data(), weights.data());
+    });
+}
+
 using Pages = StridedArray<const float, 4>;  // (pages, page_size, heads, D)
 
 PagedRows as_paged_rows(const Pages& pages) {
@@ -257,6 +278,32 @@ void bind_dequantize(WorkerPool& pool, int type, const Blocks2& blocks, const Ou
     });
 }
 
+// (seconds, bytes or operations, checksum)
+using ProbeTuple = std::tuple<double, double, double>;
+
+template <class Measure>
+ProbeTuple probe_alone(WorkerPool& pool, const Measure& measure) {
+    Probe probe = {};
+    run_alone(pool, [&] { probe = measure(); });
+    return {probe.seconds, probe.amount, probe.checksum};
+}
+
+void bind_touch(WorkerPool& pool, const Array<uint8_t, 1>& data) {
+    run_alone(pool, [&] { touch(pool, data.data(), dim(data, 0)); });
+}
+
+ProbeTuple bind_probe_read(WorkerPool& pool, const Array<const uint8_t, 1>& data) {
+    require(dim(data, 0) % 256 == 0, "probe_read: the buffer must be a multiple of 256 bytes");
+    return probe_alone(pool, [&] { return probe_read(pool, data.data(), dim(data, 0)); });
+}
+
+ProbeTuple bind_probe_peak(WorkerPool& pool, const std::string& name, int64_t num_rounds) {
+    const PeakLoop* peak = find_peak(pool, name);
+    require(peak != nullptr, "probe_peak: the instruction set has no loop of this name");
+    require(num_rounds >= 1 && num_rounds <= int64_t{1} << 40, "probe_peak: 1 to 2^40 rounds");
+    return probe_alone(pool, [&] { return probe_peak(pool, *peak, num_rounds); });
+}
+
 void bind_pool(WorkerPool* self, int num_threads, const std::string& isa) {
     const RowKernels* kernels = find_row_kernels(isa);
     require(num_threads >= 1, "a pool needs at least one thread");
@@ -286,6 +333,10 @@ NB_MODULE(_kernels, m) {
           nb::arg("up").noconvert(), nb::arg("down").noconvert(), nb::arg("activation"),
           nb::arg("ids").noconvert(), nb::arg("weights").noconvert(), nb::arg("x").noconvert(),
           nb::arg("out").noconvert());
+    m.def("choose_experts", bind_choose_experts, nb::arg("pool"), nb::arg("logits").noconvert(),
+          nb::arg("bias").none().noconvert(), nb::arg("gating"), nb::arg("normalize"), nb::arg("scale"),
+          nb::arg("num_groups"), nb::arg("num_groups_used"), nb::arg("ids").noconvert(),
+          nb::arg("weights").noconvert());
     m.def("attention", bind_attention, nb::arg("pool"), nb::arg("queries").noconvert(),
           nb::arg("keys").noconvert(), nb::arg("values").noconvert(), nb::arg("page_tables").noconvert(),
           nb::arg("sequences").noconvert(), nb::arg("positions").noconvert(), nb::arg("out").noconvert(),
@@ -296,4 +347,7 @@ NB_MODULE(_kernels, m) {
           nb::arg("sines").noconvert(), nb::arg("pairing"));
     m.def("dequantize", bind_dequantize, nb::arg("pool"), nb::arg("type"), nb::arg("blocks").noconvert(),
           nb::arg("out").noconvert());
+    m.def("touch", bind_touch, nb::arg("pool"), nb::arg("data").noconvert());
+    m.def("probe_read", bind_probe_read, nb::arg("pool"), nb::arg("data").noconvert());
+    m.def("probe_peak", bind_probe_peak, nb::arg("pool"), nb::arg("name"), nb::arg("num_rounds"));
 }

@@ -17,6 +17,7 @@ constexpr int64_t kPanelTokens = 2;
 #include "dequantize_avx2.inl"
 #include "lanes_avx2.inl"
 #include "panel_kernels.inl"
+#include "probes.inl"
 #include "row_kernels.inl"
 
 RowKernels make_avx512_table() {

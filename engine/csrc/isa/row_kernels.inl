@@ -78,6 +78,7 @@ RowKernels make_table(const char* name) {
     table.name = name;
     fill_dequantize(table.dequantize);
     fill_multiply_panel(table.multiply_panel);
+    fill_probes(table);
     table.matmul = matmul;
     table.dot = dot;
     table.add_scaled = add_scaled;

@@ -42,6 +42,7 @@ constexpr int64_t kPanelTokens = 2;
 #include "dequantize.inl"
 #include "lanes_scalar.inl"
 #include "panel_kernels.inl"
+#include "probes.inl"
 #include "row_kernels.inl"
 
 }  // namespace

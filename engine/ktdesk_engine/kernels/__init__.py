@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ktdesk_engine.errors import ConfigError
+from ktdesk_engine.errors import ConfigError, ResourceError
 from ktdesk_engine.kernels import _kernels
 from ktdesk_engine.kernels._kernels import WorkerPool as WorkerPool
 from ktdesk_engine.quants.formats import BLOCKS, WeightType
@@ -167,7 +167,13 @@ def default_isa() -> str:
 
 def worker_pool(num_threads: int, isa: str | None = None) -> WorkerPool:
     """Threads that share the work of one operation; the calling thread is one of them."""
-    return WorkerPool(num_threads, default_isa() if isa is None else _checked_isa(isa, "isa"))
+    name = default_isa() if isa is None else _checked_isa(isa, "isa")
+    try:
+        return WorkerPool(num_threads, name)
+    except RuntimeError as error:  # std::system_error
+        raise ResourceError(
+            f"{num_threads} threads could not be started ({error}): ask for fewer, or raise the limits of this process"
+        ) from None
 
 
 def _checked_isa(isa: str, where: str) -> str:

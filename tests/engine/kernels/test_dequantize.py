@@ -1,18 +1,18 @@
-"""The native unpacking of rows is bit for bit that of quants.py, on every instruction set."""
+"""The native unpacking of rows is bit for bit that of `quants`, on every instruction set."""
 
 import numpy as np
 import pytest
 from gguf import GGMLQuantizationType
 from gguf import quants as oracle
+from random_blocks import SINGLE_VALUES, assert_same_floats, random_rows
 
 from ktdesk_engine import kernels
 from ktdesk_engine.kernels import Weight, _kernels
 from ktdesk_engine.kernels._kernels import WorkerPool
 from ktdesk_engine.quants import formats as quants
-from ktdesk_engine.quants.formats import BLOCKS, WeightType
+from ktdesk_engine.quants.formats import WeightType
 
 ALIGNMENTS = 64
-ONE_VALUE_TYPES = [weight_type for weight_type, block in BLOCKS.items() if block.values == 1]
 
 every_type = pytest.mark.parametrize("weight_type", WeightType, ids=lambda weight_type: weight_type.name)
 
@@ -22,14 +22,6 @@ def pool(request: pytest.FixtureRequest) -> WorkerPool:
     return kernels.worker_pool(2, isa=request.param)
 
 
-def random_rows(weight_type: WeightType, num_rows: int, blocks_per_row: int) -> np.ndarray:
-    """Random bytes, so that scales of every kind occur, and a row each of zeros and of ones."""
-    width = blocks_per_row * BLOCKS[weight_type].bytes
-    rows = np.random.default_rng(21).integers(0, 256, (num_rows, width), dtype=np.uint8)
-    rows[0], rows[1] = 0, 255
-    return rows
-
-
 def starting_at(alignment: int, rows: np.ndarray) -> np.ndarray:
     """A copy of rows whose address modulo 64 is `alignment`."""
     buffer = np.empty(rows.nbytes + 2 * ALIGNMENTS, dtype=np.uint8)
@@ -37,13 +29,6 @@ def starting_at(alignment: int, rows: np.ndarray) -> np.ndarray:
     copy = buffer[start : start + rows.nbytes].reshape(rows.shape)
     copy[:] = rows
     return copy
-
-
-def assert_same_floats(got: np.ndarray, want: np.ndarray) -> None:
-    """Equal to the sign of a zero; any NaN equals any other."""
-    np.testing.assert_array_equal(got, want)
-    is_number = ~np.isnan(want)
-    np.testing.assert_array_equal(np.signbit(got)[is_number], np.signbit(want)[is_number])
 
 
 @every_type
@@ -82,7 +67,7 @@ def test_nothing_is_written_beside_the_row(pool: WorkerPool, weight_type: Weight
     assert (guarded[:, -16:] == 77).all()
 
 
-@pytest.mark.parametrize("weight_type", ONE_VALUE_TYPES, ids=lambda weight_type: weight_type.name)
+@pytest.mark.parametrize("weight_type", SINGLE_VALUES, ids=lambda weight_type: weight_type.name)
 def test_rows_of_single_values_may_have_any_length(pool: WorkerPool, weight_type: WeightType) -> None:
     for length in range(1, 34):
         rows = random_rows(weight_type, num_rows=3, blocks_per_row=length)

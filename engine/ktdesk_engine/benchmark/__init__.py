@@ -1,0 +1,1 @@
+"""Measures a model, or one layer, against what the machine can do at that moment."""

@@ -1,0 +1,76 @@
+"""The ceilings of a measurement: read bandwidth and peak of the arithmetic, by the engine's own probes."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import numpy as np
+
+from ktdesk_engine.benchmark.conditions import l3_bytes
+from ktdesk_engine.kernels import Blocks, WorkerPool
+from ktdesk_engine.kernels.probes import probe_peak, probe_read, touch
+from ktdesk_engine.machine import available_memory_bytes
+
+PEAK_SECONDS = 0.05
+MIN_BUFFER_BYTES = 512 << 20
+"""A pass takes tens of milliseconds, so that a moment's disturbance does not decide it."""
+CACHES_PER_BUFFER = 4
+MEMORY_SHARE = 4
+HUGE_PAGE = 2 << 20
+MAX_ROUNDS = 1 << 36
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """What the machine can do at one moment."""
+
+    read_bytes_s: float
+    peak_ops_s: dict[str, float]
+    """By what is multiplied. A multiplication and an addition are two operations."""
+
+    def midway(self, other: Ceilings) -> Ceilings:
+        """Between two moments."""
+        peaks = {name: (ops + other.peak_ops_s[name]) / 2 for name, ops in self.peak_ops_s.items()}
+        return Ceilings((self.read_bytes_s + other.read_bytes_s) / 2, peaks)
+
+
+class Probes:
+    """Measures the ceilings again and again with the same buffer. Another peak of the pool's is one more name."""
+
+    def __init__(self, pool: WorkerPool, peaks: Sequence[str], buffer_bytes: int | None = None) -> None:
+        """buffer_bytes: decided by caches and memory if None."""
+        self._pool = pool
+        self._buffer = _huge_buffer(buffer_bytes or decide_buffer_bytes(l3_bytes(), available_memory_bytes()))
+        touch(pool, self._buffer)
+        self._rounds = {name: self._enough_rounds(name) for name in peaks}
+
+    def measure(self) -> Ceilings:
+        peaks = {name: probe_peak(self._pool, name, rounds).rate for name, rounds in self._rounds.items()}
+        return Ceilings(probe_read(self._pool, self._buffer).rate, peaks)
+
+    def _enough_rounds(self, name: str) -> int:
+        """So many that one probe takes about PEAK_SECONDS."""
+        rounds = 1024
+        while rounds < MAX_ROUNDS:
+            seconds = probe_peak(self._pool, name, rounds).seconds
+            if seconds >= PEAK_SECONDS / 4:
+                return min(int(rounds * PEAK_SECONDS / seconds) + 1, MAX_ROUNDS)
+            rounds *= 4
+        return MAX_ROUNDS
+
+
+def decide_buffer_bytes(cache_bytes: int, available_bytes: int) -> int:
+    """Far more than the caches hold, but never more than a part of the memory: a reported cache may be fiction."""
+    wanted = max(CACHES_PER_BUFFER * cache_bytes, MIN_BUFFER_BYTES)
+    return max(min(wanted, available_bytes // MEMORY_SHARE) // HUGE_PAGE, 1) * HUGE_PAGE
+
+
+def _huge_buffer(num_bytes: int) -> Blocks:
+    memory = mmap.mmap(-1, num_bytes)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # a kernel without huge pages: slower, not wrong
+            memory.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(memory, np.uint8)

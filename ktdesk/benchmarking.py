@@ -1,0 +1,161 @@
+"""`ktdesk bench` without its command line: loads or makes what is measured, measures it, and reports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from ktdesk.bench_report import BenchReport
+from ktdesk.errors import UsageError
+from ktdesk.loading import loaded_engine
+from ktdesk.options import EngineOptions
+from ktdesk.terminal import Progress
+from ktdesk_engine import kernels
+from ktdesk_engine.benchmark.ceilings import Probes
+from ktdesk_engine.benchmark.conditions import LoadMeter, read_machine
+from ktdesk_engine.benchmark.layer import SHAPES, LayerBench, LayerPlan, LayerShape
+from ktdesk_engine.benchmark.model import ModelBench, ModelPlan
+from ktdesk_engine.benchmark.model_weights import ModelWeights
+from ktdesk_engine.benchmark.samples import Row
+from ktdesk_engine.config import Compute, EngineConfig
+from ktdesk_engine.engine import Engine
+from ktdesk_engine.machine import available_memory_bytes, num_physical_cores
+from ktdesk_engine.quants.formats import WeightType
+
+
+class Bench:
+    """Takes rows, shows how far it is, and notes what else ran."""
+
+    def __init__(self, repeat: int) -> None:
+        self._repeat = repeat
+        self._progress = Progress()
+        self._current = ""
+        self._meter = LoadMeter()
+
+    def show(self, name: str, done: int, wanted: int) -> None:
+        if name != self._current:
+            self._progress.step(name)
+            self._current = name
+        self._progress.tell(f"{done} of {wanted}")
+
+    def finish(self) -> None:
+        self._progress.erase()
+
+    def report(
+        self,
+        subject: str,
+        config: EngineConfig,
+        rows: list[Row],
+        notes: tuple[str, ...],
+        facts: Mapping[str, Any],
+    ) -> BenchReport:
+        assert config.num_threads is not None
+        assert config.isa is not None
+        return BenchReport(
+            subject=subject,
+            date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            machine=read_machine(),
+            isa=config.isa,
+            threads=config.num_threads,
+            compute=config.compute,
+            repeat=self._repeat,
+            notes=notes,
+            facts=facts,
+            load=self._meter.read(),
+            rows=tuple(rows),
+        )
+
+
+def bench_model(path: Path, plan: ModelPlan, options: EngineOptions) -> BenchReport:
+    """options without a context: the plan knows it."""
+    with loaded_engine(path, EngineOptions(plan.context, options.threads, options.compute, options.isa)) as engine:
+        model = ModelBench(engine, plan)
+        assert engine.config.num_threads is not None
+        pool = kernels.worker_pool(engine.config.num_threads, options.isa)
+        bench = Bench(plan.repeat)
+        try:
+            rows = list(model.rows(Probes(pool, [model.weights.peak]), bench.show))
+        finally:
+            bench.finish()
+        return bench.report(_subject(engine), engine.config, rows, _notes(model.weights), _facts(path, model.weights))
+
+
+def bench_layer(plan: LayerPlan, options: EngineOptions) -> BenchReport:
+    config = options.config
+    pool = kernels.worker_pool(config.num_threads or num_physical_cores(), config.isa)
+    bench = Bench(plan.repeat)
+    try:
+        bench.show("making a layer of random weights", 0, plan.repeat)
+        layer = LayerBench(pool, plan, read_machine().l3_bytes, available_memory_bytes())
+        rows = list(layer.rows(Probes(pool, [layer.peak]), bench.show))
+    finally:
+        bench.finish()
+    compute: Compute = "float32" if plan.compute == "float32" else "int8"
+    decided = EngineConfig(compute=compute, num_threads=pool.num_threads, isa=pool.isa)
+    inner, outer = (weight_type.name for weight_type in plan.types)
+    notes = (
+        f"gate and up {inner}, down {outer}: {plan.file_bytes / 1e6:.1f} MB, "
+        f"{layer.layer_bytes / 1e6:.1f} MB in memory",
+    )
+    shape = ",".join(map(str, plan.shape))
+    facts = {
+        "layer": {
+            "shape": dict(zip("HIEK", plan.shape, strict=True)),
+            "types": [inner, outer],
+            "file_bytes": plan.file_bytes,
+            "memory_bytes": layer.layer_bytes,
+        }
+    }
+    return bench.report(f"one layer {shape} (H,I,E,K) of {plan.type.name}", decided, rows, notes, facts)
+
+
+def parse_shape(text: str) -> LayerShape:
+    """The name of a shape, or H,I,E,K."""
+    if text in SHAPES:
+        return SHAPES[text]
+    parts = text.split(",")
+    if len(parts) != 4 or not all(part.strip().isdecimal() for part in parts):
+        raise UsageError(f"--shape is one of {', '.join(SHAPES)}, or four numbers H,I,E,K: {text!r}")
+    return LayerShape(*map(int, parts))
+
+
+def parse_type(text: str) -> WeightType:
+    if text.upper() not in WeightType.__members__:
+        raise UsageError(f"--type is one of {', '.join(WeightType.__members__)}: {text!r}")
+    return WeightType[text.upper()]
+
+
+def parse_tokens(text: str) -> tuple[int, ...]:
+    parts = text.split(",")
+    if not all(part.strip().isdecimal() for part in parts):
+        raise UsageError(f"--tokens is numbers with commas between them: {text!r}")
+    return tuple(map(int, parts))
+
+
+def _subject(engine: Engine) -> str:
+    name = engine.file.keys.string("general.name", "")
+    size = sum(shard.stat().st_size for shard in engine.file.shards)
+    return f"{name or engine.file.path.name}, {engine.file.architecture}, {size / 2**30:.2f} GiB"
+
+
+def _notes(weights: ModelWeights) -> tuple[str, ...]:
+    in_file, in_memory = (weights.of_token(amount) / 1e6 for amount in (weights.file_bytes, weights.memory_bytes))
+    routed = f", {weights.num_used} of {weights.num_experts} experts" if weights.num_experts else ""
+    return (f"one token touches {in_memory:.1f} MB of weights ({in_file:.1f} MB in the file){routed}",)
+
+
+def _facts(path: Path, weights: ModelWeights) -> dict[str, Any]:
+    return {
+        "model": {
+            "path": str(path),
+            "token_file_bytes": weights.of_token(weights.file_bytes),
+            "token_memory_bytes": weights.of_token(weights.memory_bytes),
+            **{key: value for key, value in asdict(weights).items() if key.startswith("num_")},
+            "file_bytes": weights.file_bytes._asdict(),
+            "memory_bytes": weights.memory_bytes._asdict(),
+            "num_weights": weights.num_weights._asdict(),
+        }
+    }

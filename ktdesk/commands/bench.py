@@ -1,0 +1,138 @@
+"""`ktdesk bench`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ktdesk.command import settings_of
+from ktdesk.errors import UsageError
+from ktdesk.options import EngineOptions
+
+if TYPE_CHECKING:  # help must answer without the engine
+    from ktdesk.bench_report import BenchReport
+    from ktdesk.settings import Settings
+
+DEFAULT_PROMPT = 512
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """What is measured of a model."""
+
+    prompt: Annotated[
+        list[int] | None,
+        typer.Option(
+            metavar="N", help="Prompt tokens; 0: no prefill. May be repeated.", show_default=str(DEFAULT_PROMPT)
+        ),
+    ] = None
+    depth: Annotated[
+        list[int] | None,
+        typer.Option(metavar="N", help="Tokens in the cache before. May be repeated.", show_default="0"),
+    ] = None
+    answer: Annotated[int, typer.Option(metavar="N", help="Tokens decoded in a sample; 0: no decoding.")] = 32
+
+
+@dataclass(frozen=True)
+class LayerOptions:
+    """What is measured without a model."""
+
+    kernels: Annotated[bool, typer.Option("--kernels", help="Measure one layer of random experts; no MODEL.")] = False
+    shape: Annotated[
+        str | None,
+        typer.Option(help="qwen3-30b-a3b, deepseek-v2-lite, or H,I,E,K.", show_default="qwen3-30b-a3b"),
+    ] = None
+    type: Annotated[str | None, typer.Option(help="Of the weights, such as Q4_K.", show_default="Q4_K")] = None
+    tokens: Annotated[str | None, typer.Option(metavar="N,N", help="Tokens at once.", show_default="1,512")] = None
+
+    @property
+    def are_given(self) -> bool:
+        return (self.shape, self.type, self.tokens) != (None, None, None)
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How it is run: as `EngineOptions`, but the context follows from what is measured."""
+
+    threads: Annotated[int | None, typer.Option(help="Threads to compute on.", show_default="a core each")] = None
+    compute: Annotated[str, typer.Option(help="int8 or float32; auto: int8.")] = "auto"
+    isa: Annotated[
+        str | None, typer.Option(help="scalar, avx2 or avx512.", show_default="the widest of this machine")
+    ] = None
+    repeat: Annotated[int, typer.Option(metavar="N", help="Samples; the median of them counts.")] = 7
+
+    @property
+    def engine(self) -> EngineOptions:
+        return EngineOptions(None, self.threads, self.compute, self.isa)
+
+
+def bench(
+    ctx: typer.Context,
+    model: Annotated[
+        str | None, typer.Argument(metavar="MODEL", help="A GGUF file (any shard of several), or 'demo'.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    against: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Compare with a run that --json stored.", show_default="none")
+    ] = None,
+    *,
+    what: ModelOptions,
+    layer: LayerOptions,
+    run: RunOptions,
+) -> None:
+    """Measure prefill and decode against what this machine can do.
+
+    Read bandwidth and peak of the arithmetic are measured before and after each sample, so that shares hold on a
+    machine whose speed changes. docs/performance.md says what the columns mean.
+    """
+    if layer.kernels == (model is not None):
+        raise UsageError("name a MODEL, or give --kernels to measure one layer without a model")
+    if layer.are_given and not layer.kernels:
+        raise UsageError("--shape, --type and --tokens need --kernels")
+    if layer.kernels and what != ModelOptions():
+        raise UsageError("--prompt, --depth and --answer are for a MODEL: with --kernels, give --tokens")
+    from ktdesk.bench_report import as_facts, compare, comparison_facts, read_stored
+    from ktdesk.bench_text import as_text
+
+    stored = None if against is None else read_stored(against)
+    report = _layer_report(layer, run) if model is None else _model_report(model, what, run, settings_of(ctx))
+    comparison = None if stored is None or against is None else compare(report, stored, against)
+    if not as_json:
+        print(as_text(report, comparison))
+        return
+    from ktdesk.bench_text import busy_warning
+    from ktdesk.json_output import json_text
+    from ktdesk.terminal import note
+
+    facts = as_facts(report) | ({} if comparison is None else {"against": comparison_facts(comparison)})
+    print(json_text(facts))
+    warning = busy_warning(report)
+    if warning is not None:
+        note(warning)
+
+
+def _model_report(model: str, what: ModelOptions, run: RunOptions, settings: Settings) -> BenchReport:
+    from ktdesk.benchmarking import bench_model
+    from ktdesk.model_paths import model_path
+    from ktdesk_engine.benchmark.model import ModelPlan
+
+    prompts = [DEFAULT_PROMPT] if what.prompt is None else [length for length in what.prompt if length != 0]
+    plan = ModelPlan(tuple(prompts), tuple(what.depth or [0]), what.answer, run.repeat)
+    return bench_model(model_path(model, settings), plan, run.engine)
+
+
+def _layer_report(layer: LayerOptions, run: RunOptions) -> BenchReport:
+    from ktdesk.benchmarking import bench_layer, parse_shape, parse_tokens, parse_type
+    from ktdesk_engine.benchmark.layer import LayerPlan
+
+    plan = LayerPlan(
+        shape=parse_shape(layer.shape or "qwen3-30b-a3b"),
+        type=parse_type(layer.type or "Q4_K"),
+        tokens=parse_tokens(layer.tokens or "1,512"),
+        repeat=run.repeat,
+        compute=run.engine.config.compute,
+    )
+    return bench_layer(plan, run.engine)
