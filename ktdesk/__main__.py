@@ -1,5 +1,21 @@
-"""`python -m ktdesk` is `ktdesk`."""
+"""The program: `ktdesk`, and `python -m ktdesk`. Here so that Ctrl-C is quiet while the rest is imported, too."""
 
-from ktdesk.cli import main
+from __future__ import annotations
 
-main()
+import sys
+from typing import NoReturn
+
+
+def main() -> NoReturn:
+    try:
+        from ktdesk import cli
+
+        cli.main()
+    except KeyboardInterrupt:
+        from ktdesk.exit_codes import ExitCode
+
+        sys.exit(ExitCode.INTERRUPTED)
+
+
+if __name__ == "__main__":
+    main()

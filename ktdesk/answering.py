@@ -6,7 +6,6 @@ import sys
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from typing import cast
 
 from ktdesk.options import AnswerOptions, SamplingOptions
 from ktdesk.terminal import note, without_control
@@ -29,7 +28,7 @@ class Answer:
     def statistics(self) -> str:
         """One line for people."""
         t = self.timings
-        prompt = f"{t.num_prompt_tokens} prompt tokens in {t.prefill_seconds:.2f} s"
+        prompt = f"{t.num_prompt_tokens} prompt tokens in {t.prefill_seconds:.2f} s ({t.prefill_tok_s:.0f} tok/s)"
         answer = f"{t.num_answer_tokens} answer tokens at {t.decode_tok_s:.1f} tok/s"
         return f"{prompt}, {answer}, seed {t.seed}"
 
@@ -57,12 +56,19 @@ def raw_request(
 ) -> Request:
     """What comes after a text, without a template."""
     config = sampling.over(engine.recommended_sampling)
-    return Request(engine.prompt_ids(text), config, answer.max_tokens, tuple(answer.stop or ()), num_logprobs)
+    return Request(
+        engine.prompt_ids(text),
+        config,
+        answer.max_tokens,
+        tuple(answer.stop or ()),
+        num_logprobs,
+        is_continuation=True,
+    )
 
 
 def open_stream(engine: Engine, request: Request) -> closing[Generator[StreamEvent, None, None]]:
     """The answer's events; leaving the block cancels what is left of it."""
-    return closing(cast("Generator[StreamEvent, None, None]", engine.stream(request)))
+    return closing(engine.stream(request))
 
 
 def fold(events: Iterator[StreamEvent]) -> Answer:

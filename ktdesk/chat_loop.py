@@ -13,6 +13,7 @@ from ktdesk.conversation import Conversation
 from ktdesk.loading import loaded_engine
 from ktdesk.options import AnswerOptions, EngineOptions, SamplingOptions
 from ktdesk.terminal import note, on_one_line
+from ktdesk.text_input import piped_lines
 from ktdesk_engine.engine import Engine
 from ktdesk_engine.errors import ContextOverflowError, RequestError
 
@@ -118,14 +119,20 @@ def _advice(error: RequestError) -> str:
 def _lines() -> Iterator[str]:
     """Lines of the user's, with a prompt and line editing on a terminal, until Ctrl-C, Ctrl-D or the end."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        yield from sys.stdin
+        yield from piped_lines()
         return
     with contextlib.suppress(ImportError):
-        import readline  # noqa: F401 (input() uses it once it is imported)
+        import readline  # input() uses it once it is imported
+
+        for rule in ("input-meta on", "convert-meta off", "output-meta on"):  # also where the locale is ASCII
+            readline.parse_and_bind(f"set {rule}")
     while True:
         try:
             line = input(PROMPT)
         except (EOFError, KeyboardInterrupt):
             print()
             return
+        except UnicodeDecodeError:
+            note("that line is not UTF-8 and was not taken")
+            continue
         yield line

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import signal
 import sys
-from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
 
-from ktdesk.command import command, tell_error
-from ktdesk.commands import chat, demo, inspect, run
+from ktdesk.command import command, guarded, tell_error
+from ktdesk.commands import bench, chat, demo, eval, inspect, run
 from ktdesk.exit_codes import ExitCode, table
 from ktdesk.settings import HOME_VARIABLE, Settings
+from ktdesk.standard_streams import forget_unwritable, prepare_streams
 
 EPILOG = f"\b\nExit codes:\n{table()}"  # \b: as it is, not filled into lines
 
@@ -38,7 +38,7 @@ def root(
     ctx: typer.Context,
     debug: Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")] = False,
     home: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             metavar="DIR",
             envvar=HOME_VARIABLE,
@@ -56,29 +56,42 @@ def root(
         print(ctx.get_help())
 
 
-for function in (demo.demo, run.run, chat.chat, inspect.inspect):
+for function in (demo.demo, run.run, chat.chat, inspect.inspect, eval.eval, bench.bench):
     app.command(no_args_is_help=function is not demo.demo)(command(function))
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
-    signal.signal(signal.SIGTERM, _terminate)
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-    sys.exit(run_command_line(sys.argv[1:] if arguments is None else arguments))
+    prepare_streams()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup asks for
+            signal.signal(number, _terminate)
+    try:
+        code = run_command_line(sys.argv[1:] if arguments is None else arguments)
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            forget_unwritable(stream)
+    sys.exit(code)
 
 
 def _terminate(number: int, frame: object) -> NoReturn:
     """Ends by way of an exception, so that what was begun is cleaned up."""
-    sys.exit(ExitCode.TERMINATED)
+    sys.exit(128 + number)
 
 
 def run_command_line(arguments: list[str]) -> int:
     """The exit code."""
+    return guarded(lambda: _run(arguments))
+
+
+def _run(arguments: list[str]) -> int:
+    """Not by typer's own `main`, which ends with 1 where nobody reads the help."""
     try:
-        code = app(arguments, prog_name="ktdesk", standalone_mode=False)
-        return code if isinstance(code, int) else ExitCode.OK
-    except typer.Abort:
-        return ExitCode.INTERRUPTED
+        program = typer.main.get_command(app)
+        with program.make_context("ktdesk", list(arguments)) as context:
+            program.invoke(context)
+        return ExitCode.OK
+    except typer.Exit as end:
+        return end.exit_code
     except Exception as error:
         if not hasattr(error, "format_message"):  # only what the parser raises has it
             raise

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import sys
 import traceback
 from collections.abc import Callable
@@ -15,6 +14,8 @@ import typer
 
 from ktdesk.exit_codes import ExitCode
 from ktdesk.settings import Settings
+from ktdesk.standard_streams import forget_unwritable
+from ktdesk.terminal import on_one_line, tell, without_control
 
 CommandFunction = Callable[..., int | None]
 """Its first argument is the typer.Context; it returns an exit code, or None for 0."""
@@ -54,32 +55,32 @@ def settings_of(ctx: typer.Context) -> Settings:
     return settings
 
 
-def guarded(job: Callable[[], int | None], *, debug: bool) -> int:
+def guarded(job: Callable[[], int | None], *, debug: bool = False) -> int:
     """The exit code of a job. An error is told in one line on standard error, and with --debug in full."""
     try:
         code = job() or ExitCode.OK
         sys.stdout.flush()  # here, where it is noticed if nobody reads
-    except BrokenPipeError:
-        _let_go_of_stdout()
-        return ExitCode.OUTPUT_CLOSED
+        return code
     except KeyboardInterrupt:
         if sys.stderr.isatty():
-            print(file=sys.stderr)  # the shell's prompt gets a line of its own
+            tell("")  # the shell's prompt gets a line of its own
         return ExitCode.INTERRUPTED
     except Exception as error:
-        from ktdesk.failures import describe, exit_code_of
+        forget_unwritable(sys.stdout)
+        return _explained(error, debug)
 
+
+def _explained(error: Exception, debug: bool) -> int:
+    """The exit code of an error, told unless it is only that nobody reads any more."""
+    from ktdesk.failures import describe, exit_code_of
+
+    code = exit_code_of(error)
+    if code != ExitCode.OUTPUT_CLOSED:
         if debug:
-            traceback.print_exc()
+            tell(without_control(traceback.format_exc()), end="")
         tell_error(describe(error))
-        return exit_code_of(error)
     return code
 
 
 def tell_error(message: str) -> None:
-    print(f"ktdesk: error: {message}", file=sys.stderr)
-
-
-def _let_go_of_stdout() -> None:
-    """So that the interpreter's last flush does not complain."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    tell(f"ktdesk: error: {on_one_line(message)}")

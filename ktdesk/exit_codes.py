@@ -14,6 +14,7 @@ class ExitCode(IntEnum):
     REQUEST = 5
     RESOURCES = 6
     FETCH = 7
+    HUNG_UP = 129
     INTERRUPTED = 130
     OUTPUT_CLOSED = 141
     TERMINATED = 143
@@ -28,6 +29,7 @@ MEANING = {
     ExitCode.REQUEST: "the prompt is too long, or the chat template refused it",
     ExitCode.RESOURCES: "not enough memory or disk, or a folder cannot be written",
     ExitCode.FETCH: "something could not be fetched",
+    ExitCode.HUNG_UP: "stopped by SIGHUP: its terminal was closed",
     ExitCode.INTERRUPTED: "stopped by Ctrl-C",
     ExitCode.OUTPUT_CLOSED: "the reader of the output went away",
     ExitCode.TERMINATED: "stopped by SIGTERM",

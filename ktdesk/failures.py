@@ -6,6 +6,7 @@ import errno
 
 from ktdesk.errors import UsageError
 from ktdesk.exit_codes import ExitCode
+from ktdesk.options import as_typed
 from ktdesk_engine.errors import (
     ConfigError,
     EngineError,
@@ -47,6 +48,8 @@ def describe(error: BaseException) -> str:
     if isinstance(error, OSError):
         return _describe_os_error(error)
     text = " ".join(str(error).split())
+    if isinstance(error, ConfigError):
+        return as_typed(text)
     if exit_code_of(error) is ExitCode.UNEXPECTED:
         return f"unexpected {type(error).__name__}: {text} (`ktdesk --debug ...` shows where; please report it)"
     return text

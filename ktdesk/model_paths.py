@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from ktdesk.settings import DEMO_VARIABLE, Settings
-from ktdesk.terminal import Progress
+from ktdesk.terminal import Progress, note, on_one_line
 from ktdesk_engine.errors import ModelFileError
 
 DEMO = "demo"
@@ -30,6 +30,8 @@ def demo_path(settings: Settings, source: Path | None = None) -> Path:
     if made_elsewhere:
         if not os.path.isfile(made_elsewhere):
             raise ModelFileError(made_elsewhere, f"no such file, but {DEMO_VARIABLE} names it: correct or unset it")
+        if source is not None:
+            note(f"{DEMO_VARIABLE} names the demo model: {on_one_line(str(source))} is not needed")
         return Path(made_elsewhere)
     from ktdesk_profiles.demo import load_demo_profile
     from ktdesk_wizard.demo_model import demo_model

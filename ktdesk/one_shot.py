@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 import time
@@ -12,8 +11,10 @@ from typing import Any
 
 from ktdesk.answering import Answer, chat_request, fold, open_stream, print_answer, raw_request
 from ktdesk.errors import UsageError
+from ktdesk.json_output import json_text
 from ktdesk.loading import loaded_engine
 from ktdesk.options import AnswerOptions, EngineOptions, SamplingOptions
+from ktdesk.text_input import piped_text
 from ktdesk_engine.config import Request
 from ktdesk_engine.engine import Engine
 from ktdesk_engine.sampler import TokenLogprobs
@@ -32,23 +33,13 @@ class Prompt:
 def read_prompt(argument: str | None) -> str:
     """The argument, then what is piped in; the last line break of that is not part of it."""
     parts = [] if argument in (None, FROM_STDIN) else [argument]
-    if argument == FROM_STDIN or (sys.stdin is not None and not sys.stdin.isatty()):
-        piped = _piped_text().removesuffix("\n")
+    if argument == FROM_STDIN or not sys.stdin.isatty():
+        piped = piped_text().removesuffix("\n")
         parts += [piped] if piped else []
     text = "\n\n".join(part for part in parts if part)
     if not text:
         raise UsageError("there is no prompt: give one after MODEL, or pipe one in")
     return text
-
-
-def _piped_text() -> str:
-    data = sys.stdin.buffer.read()
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise UsageError(
-            f"standard input is not UTF-8: byte {data[error.start]:#04x} at {error.start:,}; convert it with iconv"
-        ) from None
 
 
 def answer_once(
@@ -70,7 +61,7 @@ def answer_as_json(
         with open_stream(loaded, request) as events:
             whole = fold(events)
         facts = {"model": str(path), **_facts(loaded, request, whole), "load_seconds": load_seconds}
-    print(json.dumps(facts, ensure_ascii=False, indent=2))
+    print(json_text(facts))
 
 
 def _request(engine: Engine, prompt: Prompt, answer: AnswerOptions, sampling: SamplingOptions) -> Request:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from ktdesk.text_input import argument_text
+
 if TYPE_CHECKING:  # help must answer without the engine
     from ktdesk_engine.config import Compute, EngineConfig, SamplingConfig
+
+
+RENAMED = {"num_threads": "--threads", "num_logprobs": "--logprobs"}
+"""Settings of the engine's whose options are not simply their names."""
 
 
 @dataclass(frozen=True)
@@ -17,9 +23,12 @@ class AnswerOptions:
         int | None, typer.Option(help="End the answer after this many tokens.", show_default="until it ends")
     ] = None
     stop: Annotated[
-        list[str] | None, typer.Option(metavar="TEXT", help="End the answer before this text. May be repeated.")
+        list[str] | None,
+        typer.Option(metavar="TEXT", help="End the answer before this text. May be repeated.", parser=argument_text),
     ] = None
-    system: Annotated[str | None, typer.Option(metavar="TEXT", help="What the model is told first.")] = None
+    system: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="What the model is told first.", parser=argument_text)
+    ] = None
     think: Annotated[
         bool | None,
         typer.Option("--think/--no-think", help="Tell the chat template to let the model think, or not to."),
@@ -91,3 +100,11 @@ class EngineOptions:
 
         compute = cast("Compute", self.compute)  # EngineConfig checks it
         return EngineConfig(compute=compute, context=self.context, num_threads=self.threads, isa=self.isa)
+
+
+def as_typed(message: str) -> str:
+    """What the engine says about a setting, with the option in its place where the setting's name comes first."""
+    names = [field.name for group in (AnswerOptions, SamplingOptions, EngineOptions) for field in fields(group)]
+    options = {name: f"--{name.replace('_', '-')}" for name in names} | RENAMED
+    setting, space, rest = message.partition(" ")
+    return f"{options.get(setting, setting)}{space}{rest}"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import asdict
 
+from ktdesk.json_output import json_text
 from ktdesk.model_report import ModelReport, TokenizerFacts
 from ktdesk.tensor_classes import TensorGroup
 from ktdesk.terminal import on_one_line, without_control
@@ -40,7 +40,7 @@ def to_json(report: ModelReport) -> str:
         "runs": report.runs,
         "problems": [asdict(problem) for problem in report.problems],
     }
-    return json.dumps(facts, ensure_ascii=False, indent=2)
+    return json_text(facts)
 
 
 def _tokenizer_json(facts: TokenizerFacts | None) -> dict[str, object] | None:

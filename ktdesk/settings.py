@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from ktdesk.errors import UsageError
+
 HOME_VARIABLE = "KTDESK_HOME"
 DEMO_VARIABLE = "KTDESK_DEMO_MODEL"
 
@@ -12,13 +14,32 @@ DEMO_VARIABLE = "KTDESK_DEMO_MODEL"
 @dataclass(frozen=True)
 class Settings:
     debug: bool = False
-    home: Path | None = None
-    """None: the data folder that the system has for programs."""
+    home: str | None = None
+    """A folder, where `~` is the user's. None: the data folder that the system has for programs."""
+
+    def __post_init__(self) -> None:
+        if self.home == "":
+            raise UsageError("--home is empty: name a folder, or leave it out")
 
     @property
     def data_folder(self) -> Path:
-        if self.home is not None:
-            return self.home.absolute()
-        from platformdirs import user_data_path
+        """Absolute."""
+        if self.home is None:
+            return _system_folder()
+        try:
+            return Path(self.home).expanduser().absolute()
+        except RuntimeError:
+            raise UsageError(f"--home {self.home}: nobody knows the home folder of that user") from None
+        except FileNotFoundError:
+            raise UsageError(f"--home {self.home}: the current folder was deleted; name one from / on") from None
 
+
+def _system_folder() -> Path:
+    from platformdirs import user_data_path
+
+    try:
         return user_data_path("ktdesk")
+    except RuntimeError:
+        raise UsageError(
+            f"this user has no home folder to keep data in: name one with --home DIR or {HOME_VARIABLE}"
+        ) from None

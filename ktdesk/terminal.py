@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
@@ -21,10 +22,15 @@ def on_one_line(text: str) -> str:
     return without_control(text.replace("\n", "\\n").replace("\t", " "))
 
 
+def tell(text: str, end: str = "\n") -> None:
+    """Writes to standard error. Where that cannot be written to, the answer counts all the same."""
+    with contextlib.suppress(OSError):
+        print(text, end=end, file=sys.stderr, flush=True)
+
+
 def note(text: str) -> None:
     """A line that is no part of the answer."""
-    stream = sys.stderr
-    print(f"\033[2m{text}\033[0m" if has_colours(stream) else text, file=stream, flush=True)
+    tell(f"\033[2m{text}\033[0m" if has_colours(sys.stderr) else text)
 
 
 def has_colours(stream: IO[str]) -> bool:
@@ -36,19 +42,18 @@ class Progress:
     elsewhere."""
 
     def __init__(self) -> None:
-        self._stream = sys.stderr
-        self.rewrites = self._stream.isatty()
+        self.rewrites = sys.stderr.isatty()
         """Whether the line is rewritten as the work goes on."""
         self._what = ""
         self._next_update = 0.0
 
     def step(self, what: str) -> None:
         self.finish()
-        self._what, self._next_update = what, 0.0
+        self._what, self._next_update = on_one_line(what), 0.0
         if self.rewrites:
-            self._write(what)
+            self._write(self._what)
         else:
-            print(what, file=self._stream, flush=True)
+            tell(self._what)
 
     def advance(self, done_bytes: int, total_bytes: int) -> None:
         now = time.monotonic()
@@ -58,10 +63,15 @@ class Progress:
         share = done_bytes / total_bytes if total_bytes else 1.0
         self._write(f"{self._what}  {share:4.0%} of {total_bytes / 2**20:,.0f} MiB")
 
+    def tell(self, state: str) -> None:
+        """Rewrites what stands behind the step."""
+        if self.rewrites:
+            self._write(f"{self._what}  {state}")
+
     def finish(self) -> None:
         """Leaves the line as it is."""
         if self.rewrites and self._what:
-            print(file=self._stream, flush=True)
+            tell("")
         self._what = ""
 
     def erase(self) -> None:
@@ -71,4 +81,4 @@ class Progress:
         self._what = ""
 
     def _write(self, text: str) -> None:
-        print(f"\r\033[K{text}", end="", file=self._stream, flush=True)
+        tell(f"\r\033[K{text}", end="")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 from typing import Literal
 
 from ktdesk_engine.errors import ConfigError
@@ -12,11 +15,35 @@ Compute = Literal["auto", "int8", "float32"]
 
 COMPUTES: tuple[Compute, ...] = ("auto", "int8", "float32")
 MAX_LOGPROBS = 100
+MAX_BIAS = 1_000_000
+"""Beyond every logit, and far from where a sum of them overflows."""
 
 
 def _require(condition: bool, message: str) -> None:
     if not condition:
         raise ConfigError(message)
+
+
+def _require_integer(name: str, value: object, low: int, high: int | None = None) -> None:
+    _require_kind(Integral, "an integer", name, value, low, high)
+
+
+def _require_number(name: str, value: object, low: float, high: float | None = None) -> None:
+    _require_kind(Real, "a finite number", name, value, low, high)
+
+
+def _require_kind(kind: type, what: str, name: str, value: object, low: float, high: float | None) -> None:
+    """kind: of the tower in `numbers`, to which numpy's belong as well."""
+    is_kind = isinstance(value, kind) and not isinstance(value, bool)
+    limits = f"of at least {low}" if high is None else f"in {low}..{high}"
+    highest = sys.float_info.max if high is None else high
+    _require(is_kind and low <= value <= highest, f"{name} must be {what} {limits}: {value!r}")  # type: ignore[operator]
+
+
+def is_sequence(value: object) -> bool:
+    """Whether it has an order and a length, as lists, ranges and arrays have. A text does not count as one."""
+    is_ordered = hasattr(value, "__len__") and hasattr(value, "__getitem__")
+    return is_ordered and not isinstance(value, (str, bytes, bytearray, Mapping))
 
 
 @dataclass(frozen=True)
@@ -38,12 +65,11 @@ class EngineConfig:
 
     def __post_init__(self) -> None:
         _require(self.compute in COMPUTES, f"compute must be one of {', '.join(COMPUTES)}: {self.compute!r}")
-        _require(self.context is None or self.context >= 1, f"context must be at least 1: {self.context}")
-        _require(
-            self.num_threads is None or 1 <= self.num_threads <= 1024,
-            f"num_threads must be in 1..1024: {self.num_threads}",
-        )
-        _require(self.prefill_chunk >= 1, f"prefill_chunk must be at least 1: {self.prefill_chunk}")
+        if self.context is not None:
+            _require_integer("context", self.context, 1)
+        if self.num_threads is not None:
+            _require_integer("num_threads", self.num_threads, 1, 1024)
+        _require_integer("prefill_chunk", self.prefill_chunk, 1)
 
 
 @dataclass(frozen=True)
@@ -66,24 +92,30 @@ class SamplingConfig:
     seed: int | None = None
     """None draws a fresh one, which the finished answer reports."""
     logit_bias: tuple[tuple[int, float], ...] = ()
-    """(token id, added to its logit)."""
+    """(token id, added to its logit). -inf bans the token."""
 
     def __post_init__(self) -> None:
-        for name in ("temperature", "top_p", "min_p", "repetition_penalty"):
-            value = getattr(self, name)
-            _require(math.isfinite(value) and value >= 0, f"{name} must be a number of at least 0: {value}")
-        for name in ("presence_penalty", "frequency_penalty"):
-            value = getattr(self, name)
-            _require(-2 <= value <= 2, f"{name} must be in -2..2: {value}")
-        _require(0 < self.top_p <= 1, f"top_p must be above 0 and at most 1: {self.top_p}")
-        _require(self.min_p <= 1, f"min_p must be at most 1: {self.min_p}")
-        _require(self.top_k >= 0, f"top_k must be at least 0: {self.top_k}")
-        _require(self.repetition_penalty > 0, f"repetition_penalty must be above 0: {self.repetition_penalty}")
-        _require(self.penalty_window >= -1, f"penalty_window must be at least -1: {self.penalty_window}")
-        _require(self.seed is None or 0 <= self.seed < 2**64, f"seed must be an integer in 0..2^64-1: {self.seed}")
-        for token_id, bias in self.logit_bias:
-            _require(token_id >= 0, f"logit_bias names a token id below 0: {token_id}")
-            _require(not math.isnan(bias), f"logit_bias of token {token_id} is not a number")
+        _require_number("temperature", self.temperature, 0)
+        _require_integer("top_k", self.top_k, 0)
+        _require_number("top_p", self.top_p, 0, 1)
+        _require(self.top_p > 0, "top_p must be above 0: 0 would leave no token")
+        _require_number("min_p", self.min_p, 0, 1)
+        _require_number("repetition_penalty", self.repetition_penalty, 0.01, 100)
+        _require_number("presence_penalty", self.presence_penalty, -2, 2)
+        _require_number("frequency_penalty", self.frequency_penalty, -2, 2)
+        _require_integer("penalty_window", self.penalty_window, -1)
+        if self.seed is not None:
+            _require_integer("seed", self.seed, 0, 2**64 - 1)
+        self._check_logit_bias()
+
+    def _check_logit_bias(self) -> None:
+        pairs = self.logit_bias
+        is_pairs = is_sequence(pairs) and all(is_sequence(pair) and len(pair) == 2 for pair in pairs)
+        _require(is_pairs, f"logit_bias must be pairs of a token id and a number: {pairs!r:.80}")
+        for token_id, bias in pairs:
+            _require_integer("the token id of a logit_bias", token_id, 0)
+            if bias != -math.inf:
+                _require_number(f"logit_bias of token {token_id}", bias, -MAX_BIAS, MAX_BIAS)
 
 
 @dataclass(frozen=True)
@@ -104,13 +136,12 @@ class Request:
     """The answer goes on where text ends, so a space that it begins with is kept."""
 
     def __post_init__(self) -> None:
+        _require(is_sequence(self.token_ids), f"token_ids must be a sequence, not a {type(self.token_ids).__name__}")
         _require(len(self.token_ids) > 0, "the prompt is empty: give at least one token")
-        _require(
-            self.max_tokens is None or self.max_tokens >= 1,
-            f"max_tokens must be at least 1: {self.max_tokens}",
-        )
+        if self.max_tokens is not None:
+            _require_integer("max_tokens", self.max_tokens, 1)
+        is_texts = is_sequence(self.stop) and all(isinstance(text, str) for text in self.stop)
+        _require(is_texts, f"stop must be a tuple of texts: {self.stop!r:.80}")
         _require(all(self.stop), "a stop string is empty: leave it out")
-        _require(
-            self.num_logprobs is None or 0 <= self.num_logprobs <= MAX_LOGPROBS,
-            f"num_logprobs must be in 0..{MAX_LOGPROBS}: {self.num_logprobs}",
-        )
+        if self.num_logprobs is not None:
+            _require_integer("num_logprobs", self.num_logprobs, 0, MAX_LOGPROBS)

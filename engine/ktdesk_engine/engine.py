@@ -7,8 +7,9 @@ with Engine.load("model.gguf") as engine:
 
 from __future__ import annotations
 
+import operator
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -18,7 +19,7 @@ import numpy as np
 from ktdesk_engine import kernels
 from ktdesk_engine.backends.cpu import CpuBackend
 from ktdesk_engine.chat.template import ChatTemplate
-from ktdesk_engine.config import Compute, EngineConfig, Request, SamplingConfig
+from ktdesk_engine.config import Compute, EngineConfig, Request, SamplingConfig, is_sequence
 from ktdesk_engine.errors import ConfigError, ContextOverflowError, ModelFileError, RequestError
 from ktdesk_engine.gguf.file import GGUFFile
 from ktdesk_engine.gguf.hparams import Metadata
@@ -30,7 +31,7 @@ from ktdesk_engine.models.registry import family_of
 from ktdesk_engine.packing import LoadProgress, check_memory, pack_model, packed_model_bytes
 from ktdesk_engine.runner import Runner
 from ktdesk_engine.sampler import Sampler, TokenLogprobs, log_softmax, token_logprobs
-from ktdesk_engine.stop_strings import StopStrings
+from ktdesk_engine.stop_strings import Passed, StopStrings
 from ktdesk_engine.tokenizer.tokenizer import Tokenizer
 
 FinishReason = Literal["stop", "length"]
@@ -82,6 +83,7 @@ class Engine:
         self, file: GGUFFile, config: EngineConfig, progress: Callable[[LoadProgress], None] = lambda progress: None
     ) -> None:
         self.file = file
+        self._is_closed = False
         pool = kernels.worker_pool(config.num_threads or num_physical_cores(), config.isa)
         self.model = family_of(file)(file, CpuBackend(pool))
         self.tokenizer = Tokenizer.from_gguf(file)
@@ -127,7 +129,8 @@ class Engine:
             raise
 
     def close(self) -> None:
-        """Ends the template's process and lets go of the file."""
+        """Ends the template's process and lets go of the file. After it, a request is a ValueError."""
+        self._is_closed = True
         self.chat_template.close()
         self.file.close()
 
@@ -149,6 +152,7 @@ class Engine:
         variables: Mapping[str, Any] | None = None,
     ) -> tuple[int, ...]:
         """A conversation by the chat template, up to where the model's answer begins."""
+        self._check_open()
         chat = self.chat_template.render(messages, tools=tools, variables=variables or {})
         ids = self.tokenizer.encode(
             chat.text,
@@ -160,21 +164,25 @@ class Engine:
 
     def score(self, token_ids: Sequence[int]) -> Floats:
         """Log-probabilities (T, V); row t is of the token after token_ids[: t + 1]."""
-        self._check_tokens(token_ids)
-        if len(token_ids) > self.context:
+        self._check_open()
+        ids = self._checked_ids(token_ids)
+        if not ids:
+            raise RequestError("there are no tokens to score: give at least one")
+        if len(ids) > self.context:
             raise ContextOverflowError(
-                f"{len(token_ids)} tokens do not fit the context of {self.context}: score fewer at a time"
+                f"{len(ids)} tokens do not fit the context of {self.context}: score fewer at a time"
             )
         sequence = CachedSequence()
         try:
-            return np.concatenate([log_softmax(x) for x in self._runner.all_logits(sequence, token_ids)])
+            return np.concatenate([log_softmax(x) for x in self._runner.all_logits(sequence, ids)])
         finally:
             self._runner.release(sequence)
 
-    def stream(self, request: Request) -> Iterator[StreamEvent]:
-        """Answers token by token. Closing the iterator cancels, and frees what the answer held."""
-        self._check_tokens(request.token_ids)
-        self._check_tokens([token_id for token_id, _ in request.sampling.logit_bias], "logit_bias")
+    def stream(self, request: Request) -> Generator[StreamEvent, None, None]:
+        """Answers token by token. Closing the generator cancels, and frees what the answer held."""
+        self._check_open()
+        request = replace(request, token_ids=tuple(self._checked_ids(request.token_ids)))
+        self._checked_ids([token_id for token_id, _ in request.sampling.logit_bias], "logit_bias")
         if len(request.token_ids) >= self.context:
             raise ContextOverflowError(
                 f"the prompt has {len(request.token_ids)} tokens, and the context of {self.context} must hold the "
@@ -182,19 +190,31 @@ class Engine:
             )
         return self._answer(request)
 
-    def _answer(self, request: Request) -> Iterator[StreamEvent]:
+    def _answer(self, request: Request) -> Generator[StreamEvent, None, None]:
         sequence = CachedSequence()
         try:
             yield from Answer(request, self.tokenizer, self.context).events(self._runner, sequence)
         finally:
             self._runner.release(sequence)
 
-    def _check_tokens(self, token_ids: Sequence[int], what: str = "the prompt") -> None:
-        for token_id in token_ids:
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ValueError(f"the engine of {self.file.path} is closed")
+
+    def _checked_ids(self, token_ids: Sequence[int], what: str = "the prompt") -> list[int]:
+        """As Python's integers, whichever those of the caller are."""
+        if not is_sequence(token_ids):
+            raise RequestError(f"{what} must be a sequence of token ids: {token_ids!r:.80}")
+        try:
+            ids = list(map(operator.index, token_ids))
+        except TypeError:
+            raise RequestError(f"{what} has token ids that are no integers: {token_ids!r:.80}") from None
+        for token_id in ids:
             if not 0 <= token_id < self.tokenizer.vocab_size:
                 raise RequestError(
                     f"{what} has the token id {token_id}, but the vocabulary has {self.tokenizer.vocab_size} tokens"
                 )
+        return ids
 
 
 class Answer:
@@ -232,7 +252,7 @@ class Answer:
         """Chooses a token and says what it adds."""
         token_id = self._sampler.choose(logits, self._ids)
         if token_id in self._end_ids:
-            return StreamEvent(self._rest(), (), finish_reason="stop")
+            return StreamEvent(self._rest().text, (), finish_reason="stop")
         self._ids.append(token_id)
         self._num_answer_tokens += 1
         passed = self._stops.push(self._decoder.push(token_id))
@@ -240,13 +260,15 @@ class Answer:
         if passed.is_stopped:
             return StreamEvent(passed.text, (token_id,), logprobs, "stop")
         if self._num_answer_tokens >= self._max_tokens:
-            return StreamEvent(passed.text + self._rest(), (token_id,), logprobs, "length")
+            rest = self._rest()
+            reason: FinishReason = "stop" if rest.is_stopped else "length"
+            return StreamEvent(passed.text + rest.text, (token_id,), logprobs, reason)
         return StreamEvent(passed.text, (token_id,), logprobs)
 
-    def _rest(self) -> str:
-        """What decoder and stop strings still hold."""
+    def _rest(self) -> Passed:
+        """What decoder and stop strings still hold. Half a character at the end may be what a stop string asks for."""
         passed = self._stops.push(self._decoder.flush())
-        return passed.text if passed.is_stopped else passed.text + self._stops.flush()
+        return passed if passed.is_stopped else Passed(passed.text + self._stops.flush(), False)
 
     def _logprobs(self, logits: Floats, token_id: int) -> tuple[TokenLogprobs, ...]:
         num_top = self._request.num_logprobs

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ktdesk_engine.config import SamplingConfig
+from ktdesk_engine.errors import RequestError
 from ktdesk_engine.kernels import Floats
 
 
@@ -66,6 +67,8 @@ class Sampler:
             adjusted[ids] = seen - c.presence_penalty - c.frequency_penalty * counts
         for token_id, bias in c.logit_bias:
             adjusted[token_id] += bias
+        if adjusted.max() == -np.inf:
+            raise RequestError("logit_bias bans every token: leave one to choose")
         return adjusted
 
     def _candidates(self, adjusted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -74,8 +77,9 @@ class Sampler:
         count = min(c.top_k or len(adjusted), len(adjusted))
         ids = np.argpartition(-adjusted, count - 1)[:count] if count < len(adjusted) else np.arange(count)
         ids = ids[np.lexsort((ids, -adjusted[ids]))]
-        # The largest becomes 0 before it is divided, so that a tiny temperature cannot overflow.
-        scaled = (adjusted[ids] - adjusted[ids[0]]) / c.temperature
+        # The largest becomes 0 before it is divided, so that with a tiny temperature the others alone overflow.
+        with np.errstate(over="ignore"):
+            scaled = (adjusted[ids] - adjusted[ids[0]]) / c.temperature
         shares = np.exp(scaled)
         shares /= shares.sum()
         # top-p keeps the token that reaches the sum, so at least one.

@@ -10,6 +10,7 @@ import typer
 
 from ktdesk.command import settings_of
 from ktdesk.options import AnswerOptions, EngineOptions, SamplingOptions
+from ktdesk.text_input import argument_text
 
 MAX_TOKENS = 512
 """A model as small as this one may not find an end."""
@@ -18,7 +19,8 @@ MAX_TOKENS = 512
 def demo(
     ctx: typer.Context,
     question: Annotated[
-        str | None, typer.Argument(metavar="QUESTION", help="What to ask. Without it, a chat opens.")
+        str | None,
+        typer.Argument(metavar="QUESTION", help="What to ask. Without it, a chat opens.", parser=argument_text),
     ] = None,
     source: Annotated[
         Path | None,
@@ -42,7 +44,8 @@ def demo(
     from ktdesk.one_shot import Prompt, answer_once
 
     path = demo_path(settings_of(ctx), source)
-    answer = replace(answer, max_tokens=answer.max_tokens or MAX_TOKENS)
+    if answer.max_tokens is None:
+        answer = replace(answer, max_tokens=MAX_TOKENS)
     if fetch_only:
         print(path)
     elif question is None:

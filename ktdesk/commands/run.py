@@ -9,13 +9,15 @@ import typer
 from ktdesk.command import settings_of
 from ktdesk.errors import UsageError
 from ktdesk.options import AnswerOptions, EngineOptions, SamplingOptions
+from ktdesk.text_input import argument_text
 
 
 def run(
     ctx: typer.Context,
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A GGUF file (any shard of several), or 'demo'.")],
     prompt: Annotated[
-        str | None, typer.Argument(metavar="PROMPT", help="What to ask; '-' reads it from standard input.")
+        str | None,
+        typer.Argument(metavar="PROMPT", help="What to ask; '-' reads it from standard input.", parser=argument_text),
     ] = None,
     raw: Annotated[
         bool, typer.Option("--raw", help="Go on from the text as it is, without the chat template.")

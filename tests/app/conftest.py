@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -32,6 +33,11 @@ def ktdesk(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
     return run
 
 
+def _heed_interrupts() -> None:
+    """A shell starts what it runs in the background with SIGINT ignored, and that is inherited."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.fixture
 def start_ktdesk(tmp_path: Path) -> StartKtdesk:
     """A process of its own, in a folder where no source code lies."""
@@ -45,6 +51,7 @@ def start_ktdesk(tmp_path: Path) -> StartKtdesk:
             text=True,
             cwd=tmp_path,
             env={**os.environ, "PYTHONUNBUFFERED": "", **(environment or {})},
+            preexec_fn=_heed_interrupts,
         )
 
     return start

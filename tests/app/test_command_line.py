@@ -16,7 +16,7 @@ from ktdesk.one_shot import Engine
 from ktdesk_engine.models.registry import families
 from ktdesk_engine.quants.formats import WeightType
 
-COMMANDS = ("demo", "run", "chat", "inspect")
+COMMANDS = ("demo", "run", "chat", "inspect", "eval", "bench")
 README = Path(__file__).parents[2] / "README.md"
 
 
@@ -88,7 +88,7 @@ def test_a_wrong_command_line_is_told_in_one_line(ktdesk: RunKtdesk, arguments: 
     assert result.out == ""
 
 
-@pytest.mark.parametrize("command", ["run", "chat", "inspect"])
+@pytest.mark.parametrize("command", ["run", "chat", "inspect", "eval"])
 def test_a_command_without_what_it_needs_gets_its_help(ktdesk: RunKtdesk, command: str) -> None:
     result = ktdesk(command)
     assert result.code == ExitCode.USAGE
@@ -99,17 +99,18 @@ def test_a_command_without_what_it_needs_gets_its_help(ktdesk: RunKtdesk, comman
     ("options", "part"),
     [
         (("--temperature", "-1"), "temperature"),
-        (("--top-p", "2"), "top_p"),
-        (("--seed", "-5"), "seed"),
-        (("--max-tokens", "0"), "max_tokens"),
-        (("--threads", "0"), "num_threads"),
+        (("--top-p", "2"), "--top-p must be"),
+        (("--seed", "-5"), "--seed must be"),
+        (("--json", "--logprobs", "101"), "--logprobs must be"),
+        (("--max-tokens", "0"), "--max-tokens must be"),
+        (("--threads", "0"), "--threads must be"),
         (("--isa", "sse9"), "sse9"),
         (("--compute", "float8"), "float8"),
         (("--context", "513"), "trained for 512"),
     ],
 )
 def test_a_setting_out_of_range_is_a_usage_error(
-    ktdesk: RunKtdesk, tiny_model: Callable[[str], Path], options: tuple[str, str], part: str
+    ktdesk: RunKtdesk, tiny_model: Callable[[str], Path], options: tuple[str, ...], part: str
 ) -> None:
     result = ktdesk("run", tiny_model("llama-moe"), "x", *options)
     assert result.code == ExitCode.USAGE
@@ -146,6 +147,31 @@ def test_running_out_of_memory_is_no_traceback(ktdesk: RunKtdesk, monkeypatch: p
     result = ktdesk("run", "m", "x")
     assert result.code == ExitCode.RESOURCES
     assert "out of memory" in result.error
+
+
+def test_ctrl_c_is_quiet_while_the_program_is_still_imported(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("raise KeyboardInterrupt")
+    result = subprocess.run([sys.executable, "-m", "ktdesk", "--help"], capture_output=True, cwd=tmp_path)
+    assert (result.returncode, result.stdout, result.stderr) == (ExitCode.INTERRUPTED, b"", b"")
+
+
+def test_the_program_is_the_one_that_is_quiet() -> None:
+    from importlib import metadata
+
+    import ktdesk.__main__
+
+    (program,) = (entry for entry in metadata.entry_points(group="console_scripts") if entry.name == "ktdesk")
+    assert program.load() is ktdesk.__main__.main
+
+
+def test_escape_sequences_in_a_files_name_do_not_reach_the_terminal(ktdesk: RunKtdesk, tmp_path: Path) -> None:
+    path = tmp_path / "a\x1b[31mb.gguf"
+    path.write_bytes(b"GG")
+    for arguments in (("inspect", path), ("--debug", "inspect", path), ("run", tmp_path / "a[31mb.gguf", "x")):
+        result = ktdesk(*arguments)
+        assert result.code == ExitCode.MODEL_FILE
+        assert "a\u241b[31mb.gguf" in result.err
+        assert "\x1b" not in result.err
 
 
 def test_ctrl_c_ends_with_130_and_without_words(ktdesk: RunKtdesk, monkeypatch: pytest.MonkeyPatch) -> None:

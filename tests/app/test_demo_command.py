@@ -63,6 +63,18 @@ def test_an_answer_that_finds_no_end_is_ended(ktdesk: RunKtdesk, made_elsewhere:
     assert len(ktdesk("demo", "the").out) == 513
 
 
+def test_zero_tokens_are_refused_and_not_taken_for_the_default(ktdesk: RunKtdesk, made_elsewhere: Path) -> None:
+    result = ktdesk("demo", "the", "--max-tokens", "0")
+    assert result.code == ExitCode.USAGE
+    assert "--max-tokens must be" in result.error
+
+
+def test_a_file_that_is_not_needed_is_said_to_be_so(ktdesk: RunKtdesk, made_elsewhere: Path) -> None:
+    result = ktdesk("demo", "--fetch-only", "--from", "given.gguf")
+    assert (result.code, result.out) == (0, f"{made_elsewhere}\n")
+    assert "given.gguf is not needed" in result.err
+
+
 def test_without_a_question_a_chat_opens(ktdesk: RunKtdesk, made_elsewhere: Path) -> None:
     result = ktdesk("demo", "--max-tokens", "3", stdin="the cat\nthe dog\n")
     assert result.code == 0

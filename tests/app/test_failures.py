@@ -58,5 +58,12 @@ def test_an_error_of_the_system_names_the_file_and_what_to_do() -> None:
     assert describe(error) == "/data/x: No space left on device; make room on that disk"
 
 
+def test_a_setting_is_named_as_the_user_typed_it() -> None:
+    assert describe(engine.ConfigError("num_threads must be 1")) == "--threads must be 1"
+    assert describe(engine.ConfigError("min_p must be 1: the top_p")) == "--min-p must be 1: the top_p"
+    assert describe(engine.ConfigError("a context of 7")) == "a context of 7"
+    assert describe(UsageError("seed")) == "seed"
+
+
 def test_a_message_is_one_line() -> None:
     assert describe(UsageError("two\n  lines")) == "two lines"

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import resource
 import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from gguf import GGUFWriter
 from running import RunKtdesk, StartKtdesk
 from tiny_models import TINY, write_model
+from tokenizer_files import sentencepiece_file
 
 from ktdesk.exit_codes import ExitCode
 from ktdesk.one_shot import Engine
@@ -221,7 +224,12 @@ def test_a_reader_that_goes_away_ends_it_quietly(start_ktdesk: StartKtdesk, talk
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, ExitCode.INTERRUPTED), (signal.SIGTERM, ExitCode.TERMINATED)]
+    ("number", "code"),
+    [
+        (signal.SIGHUP, ExitCode.HUNG_UP),
+        (signal.SIGINT, ExitCode.INTERRUPTED),
+        (signal.SIGTERM, ExitCode.TERMINATED),
+    ],
 )
 def test_a_signal_stops_it_and_what_was_printed_stays(
     start_ktdesk: StartKtdesk, talker: Path, number: signal.Signals, code: ExitCode
@@ -238,6 +246,55 @@ def test_a_signal_stops_it_and_what_was_printed_stays(
         assert process.returncode == code
         assert len(first + out) >= 1
         assert "Traceback" not in err
+
+
+def test_under_nohup_a_terminal_that_is_closed_does_not_stop_it(start_ktdesk: StartKtdesk, talker: Path) -> None:
+    handler = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the process inherits it
+    try:
+        process = start_ktdesk("run", talker, "x", "--temperature", "0", "--max-tokens", "300")
+    finally:
+        signal.signal(signal.SIGHUP, handler)
+    with process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.close()
+        assert process.stdout.read(1)
+        process.send_signal(signal.SIGHUP)
+        assert len(process.stdout.read()) == 300
+        assert process.wait(60) == 0
+
+
+def test_a_raw_text_goes_on_with_the_space_that_the_model_says(ktdesk: RunKtdesk, model_with: ModelWith) -> None:
+    pieces = dict.fromkeys(["\u2581a", *"abcdef"], 0.0)
+    vocabulary = sentencepiece_file(pieces).metadata  # as many tokens as the model has rows
+    word = len(vocabulary["tokenizer.ggml.tokens"]) - len(pieces)
+
+    def edit(writer: GGUFWriter) -> None:
+        for key in [key for key in writer.kv_data[0] if key.startswith("tokenizer.")]:
+            del writer.kv_data[0][key]
+        writer.add_tokenizer_model("llama")
+        writer.add_token_list(vocabulary["tokenizer.ggml.tokens"])
+        writer.add_token_types(vocabulary["tokenizer.ggml.token_type"].tolist())
+        writer.add_token_scores(vocabulary["tokenizer.ggml.scores"].tolist())
+        head = writer.tensors[0]["output.weight"].tensor
+        head[np.arange(len(head)) != word] = 0.0
+
+    path = model_with(edit)
+    said = [ktdesk("run", path, prompt, "--raw", "--max-tokens", "1", "--temperature", "0").out for prompt in "abcdef"]
+    assert " a\n" in said
+    assert "a\n" not in said
+
+
+def test_no_file_descriptors_for_the_templates_process_is_a_lack_of_resources(
+    start_ktdesk: StartKtdesk, talker: Path
+) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    process = start_ktdesk("run", talker, "x")
+    resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (10, limits[1]))
+    with process:
+        _out, err = process.communicate("", timeout=60)
+    assert process.returncode == ExitCode.RESOURCES
+    assert "raise ulimit -n" in err
 
 
 def test_a_dense_model_runs_as_well(ktdesk: RunKtdesk, tmp_path: Path) -> None:

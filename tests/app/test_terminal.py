@@ -53,13 +53,28 @@ def test_progress_on_a_terminal_rewrites_its_line(monkeypatch: pytest.MonkeyPatc
     assert terminal.getvalue().split("\r\033[K")[1:] == ["making", "making   25% of 4 MiB", "making  100% of 4 MiB\n"]
 
 
+def test_what_is_told_of_a_step_stands_behind_it_and_can_be_erased(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = terminal_for(monkeypatch)
+    progress = Progress()
+    progress.step("comparing")
+    progress.tell("half done")
+    progress.erase()
+    assert terminal.getvalue().split("\r\033[K")[1:] == ["comparing", "comparing  half done", ""]
+
+
 def test_progress_elsewhere_is_a_line_a_step(capsys: pytest.CaptureFixture[str]) -> None:
     progress = Progress()
     progress.step("fetching")
     progress.advance(1, 2)
+    progress.tell("half done")
     progress.step("making")
     progress.finish()
     assert capsys.readouterr() == ("", "fetching\nmaking\n")
+
+
+def test_a_step_with_an_escape_sequence_in_it_is_shown_without(capsys: pytest.CaptureFixture[str]) -> None:
+    Progress().step("making a\x1b[31m.gguf")
+    assert capsys.readouterr().err == "making a\u241b[31m.gguf\n"
 
 
 def test_progress_without_an_end_does_not_divide_by_it(monkeypatch: pytest.MonkeyPatch) -> None:

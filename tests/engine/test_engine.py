@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from model_variants import Tensors, write_variant
 
 from ktdesk_engine import engine as engine_module
 from ktdesk_engine.config import EngineConfig, Request, SamplingConfig
@@ -16,6 +18,7 @@ from ktdesk_engine.errors import (
     ConfigError,
     ContextOverflowError,
     EngineError,
+    ModelFileError,
     RequestError,
     ResourceError,
 )
@@ -95,6 +98,17 @@ def test_a_stop_string_across_token_borders_ends_the_answer(engine: Engine) -> N
     assert text_of(held) == "abab"
 
 
+def test_a_stop_string_may_end_with_half_a_character_at_the_end_of_an_answer(engine: Engine) -> None:
+    """Tokens are a letter and the first half of another, in turn; a half that stays alone becomes U+FFFD."""
+    a, half = engine.tokenizer.encode("aé")[:2]
+    alternate = replace(GREEDY, logit_bias=((a, 500.0), (half, 499.0)), presence_penalty=2.0, penalty_window=1)
+    request = Request(PROMPT, alternate, max_tokens=2)
+    *_, last = engine.stream(request)
+    assert (last.text, last.finish_reason) == ("\ufffd", "length")
+    events = list(engine.stream(replace(request, stop=("a\ufffd",))))
+    assert (text_of(events), events[-1].finish_reason) == ("", "stop")
+
+
 def test_logprobs_come_with_each_token(engine: Engine) -> None:
     events = list(engine.stream(Request(PROMPT, GREEDY, max_tokens=3, num_logprobs=2, ignore_eos=True)))
     scores = engine.score([*PROMPT, *ids_of(events)[:-1]])[len(PROMPT) - 1 :]
@@ -150,6 +164,74 @@ def test_a_token_id_outside_the_vocabulary_is_refused(engine: Engine, token_id: 
     if token_id > 0:
         with pytest.raises(RequestError, match="logit_bias"):
             engine.stream(Request((1,), SamplingConfig(logit_bias=((token_id, 1.0),))))
+
+
+def test_any_integers_in_a_row_are_token_ids(engine: Engine) -> None:
+    expected = ids_of(list(engine.stream(Request(PROMPT, GREEDY, max_tokens=3))))
+    for prompt in (list(PROMPT), range(40, 60), np.array(PROMPT)):
+        assert ids_of(list(engine.stream(Request(prompt, GREEDY, max_tokens=3)))) == expected  # type: ignore[arg-type]
+        np.testing.assert_array_equal(engine.score(prompt), engine.score(PROMPT))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "token_ids",
+    [[], [1.5], ["1"], [None], "abc", b"abc", {1, 2}, {1: 2}, 5, None, np.ones((2, 2), int), np.ones(2)],
+    ids=repr,
+)
+def test_what_is_no_row_of_token_ids_is_refused(engine: Engine, token_ids: Any) -> None:
+    with pytest.raises(RequestError, match="token"):
+        engine.score(token_ids)
+    with pytest.raises((ConfigError, RequestError), match="token"):
+        engine.stream(Request(token_ids))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"stop": "abc"}, {"stop": ("a", 5)}, {"max_tokens": 2.5}, {"max_tokens": True}, {"num_logprobs": "3"}],
+)
+def test_a_request_of_the_wrong_type_is_refused_by_name(settings: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(settings))):
+        Request(PROMPT, **settings)
+
+
+@pytest.mark.parametrize("settings", [{"context": 5.5}, {"num_threads": 1.5}, {"prefill_chunk": 2.5}])
+def test_an_engines_setting_of_the_wrong_type_is_refused_by_name(settings: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(settings))):
+        EngineConfig(**settings)
+
+
+def test_a_closed_engine_answers_no_more(tiny_model: TinyModel) -> None:
+    with Engine.load(tiny_model("llama-dense")) as engine:
+        pass
+    for ask in (
+        lambda: engine.score(PROMPT),
+        lambda: engine.stream(Request(PROMPT)),
+        lambda: engine.chat_ids([{"role": "user", "content": "x"}]),
+    ):
+        with pytest.raises(ValueError, match=r"tiny-llama-dense\.gguf is closed"):
+            ask()
+
+
+def test_a_vocabulary_larger_than_the_embedding_is_refused_with_both_numbers(tmp_path: Path) -> None:
+    def cut(tensors: Tensors) -> None:
+        for name in ("token_embd.weight", "output.weight"):
+            tensors[name] = tensors[name][:200]
+
+    path = write_variant("llama-moe", tmp_path / "cut.gguf", change=cut)
+    with pytest.raises(ModelFileError, match=r"cut\.gguf: there are 266 tokens, but 200 rows in the embedding"):
+        Engine.load(path)
+
+
+def test_rows_of_the_embedding_that_no_token_has_are_never_chosen(tmp_path: Path) -> None:
+    def add_rows(tensors: Tensors) -> None:
+        for name in ("token_embd.weight", "output.weight"):
+            tensors[name] = np.concatenate([tensors[name], 100 * tensors[name][:54]])
+
+    with Engine.load(write_variant("llama-moe", tmp_path / "more.gguf", change=add_rows)) as engine:
+        assert engine.model.vocab_size == 320
+        assert engine.score(PROMPT).shape == (len(PROMPT), 266)
+        with pytest.raises(RequestError, match="300"):
+            engine.score([300])
 
 
 def test_the_engine_says_what_it_decided(engine: Engine) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ktdesk_engine.config import SamplingConfig
-from ktdesk_engine.errors import ConfigError
+from ktdesk_engine.errors import ConfigError, RequestError
 from ktdesk_engine.sampler import Sampler, log_softmax, token_logprobs
 
 ALL = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
@@ -27,6 +27,7 @@ def test_without_limits_the_models_own_probabilities_are_drawn_from() -> None:
 def test_temperature_sharpens_and_flattens() -> None:
     assert probabilities(temperature=0.5) == [round(p * p / 0.3, 4) for p in (0.1, 0.4, 0.2, 0.3)]
     assert probabilities(temperature=1e-300) == [0, 1, 0, 0]
+    assert probabilities(temperature=1e-320) == [0, 1, 0, 0]
     assert probabilities(temperature=1e300) == [0.25, 0.25, 0.25, 0.25]
 
 
@@ -84,6 +85,13 @@ def test_logit_bias_bans_and_forces() -> None:
     assert Sampler(SamplingConfig(temperature=0, logit_bias=((0, 100.0),))).choose(LOGITS, []) == 0
 
 
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_bias_that_bans_every_token_is_refused(temperature: float) -> None:
+    everything = tuple((token_id, -math.inf) for token_id in range(len(LOGITS)))
+    with pytest.raises(RequestError, match="logit_bias bans every token"):
+        Sampler(SamplingConfig(temperature=temperature, logit_bias=everything)).choose(LOGITS, [])
+
+
 def test_the_same_seed_draws_the_same_tokens_and_draws_follow_the_probabilities() -> None:
     def draw(seed: int) -> list[int]:
         sampler = Sampler(SamplingConfig(**{**ALL, "seed": seed}))  # type: ignore[arg-type]
@@ -116,12 +124,26 @@ def test_logprobs_are_the_models_own_likeliest_first() -> None:
         {"min_p": 2.0},
         {"top_k": -1},
         {"repetition_penalty": 0.0},
+        {"repetition_penalty": 1e-310},
+        {"repetition_penalty": 101},
         {"presence_penalty": 3.0},
         {"penalty_window": -2},
         {"seed": -1},
         {"seed": 2**64},
         {"logit_bias": ((-1, 0.0),)},
         {"logit_bias": ((1, math.nan),)},
+        {"logit_bias": ((1, math.inf),)},
+        {"logit_bias": ((1, 1e308),)},
+        {"logit_bias": ((1, "2"),)},
+        {"logit_bias": {1: 2.0}},
+        {"logit_bias": ((1, 2.0, 3.0),)},
+        {"logit_bias": 5},
+        {"temperature": "0"},
+        {"temperature": True},
+        {"temperature": 10**400},
+        {"top_k": 3.5},
+        {"seed": 1.5},
+        {"penalty_window": None},
     ],
 )
 def test_a_setting_out_of_range_is_refused_by_name(settings: dict[str, object]) -> None:

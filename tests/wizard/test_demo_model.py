@@ -43,7 +43,10 @@ def test_it_is_made_once_and_runs(profile: DemoProfile, dense: Path, folder: Pat
     first, second = Steps(), Steps()
     path = demo_model(profile, folder, source=dense, report=first)
     assert demo_model(profile, folder, source=Path("not needed"), report=second) == path
-    assert (first.steps, second.steps) == (["checking", "making"], [])
+    assert (first.steps, second.steps) == (["checking", "making"], [str(path)])  # is made already
+    third = Steps()
+    demo_model(profile, folder, report=third)
+    assert third.steps == []
     assert names(folder) == ["tiny.gguf", "tiny.json"]
     with Engine.load(path) as engine:
         assert engine.score([1, 2, 3]).shape == (3, 266)

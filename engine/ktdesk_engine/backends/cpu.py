@@ -13,6 +13,7 @@ from ktdesk_engine.kernels import (
     Weight,
     WorkerPool,
 )
+from ktdesk_engine.kernels.routing import Routes, RoutingRule, choose_experts
 
 
 class CpuBackend:
@@ -46,6 +47,10 @@ class CpuBackend:
     ) -> Floats:
         """(T, heads, D) -> (T, heads, value D)."""
         return kernels.attention(self.pool, queries, keys, values, context, rule)
+
+    def choose_experts(self, logits: Floats, rule: RoutingRule, selection_bias: Floats | None) -> Routes:
+        """logits (T, E) -> (T, K) each."""
+        return choose_experts(self.pool, logits, rule, selection_bias)
 
     def experts(self, mlp: ExpertMlp, x: Floats, ids: Ids, weights: Floats) -> Floats:
         """(T, H) -> (T, H), the weighted sum over each token's experts."""

@@ -20,6 +20,8 @@ REASONING_KEYS = ("reasoning_content", "thinking", "reasoning")
 
 def check_messages(messages: Sequence[Mapping[str, Any]], more_roles: str = "") -> list[dict[str, Any]]:
     """The conversation in uniform form. more_roles: text of a template, which quotes the roles it knows."""
+    if not isinstance(messages, Sequence) or isinstance(messages, (str, bytes)):
+        raise RequestError(f"the conversation must be a list of messages: {_show(messages)}")
     if not messages:
         raise RequestError("the conversation has no messages: give at least one")
     return [_check_message(f"messages[{i}]", message, more_roles) for i, message in enumerate(messages)]
@@ -29,6 +31,8 @@ def check_tools(tools: Sequence[Mapping[str, Any]] | None) -> list[dict[str, Any
     """None where there is no tool: an empty list would make templates announce tools."""
     if not tools:
         return None
+    if not isinstance(tools, Sequence) or isinstance(tools, (str, bytes)):
+        raise RequestError(f"tools must be a list of functions: {_show(tools)}")
     for i, tool in enumerate(tools):
         function = tool.get("function") if isinstance(tool, Mapping) else None
         if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
@@ -119,5 +123,8 @@ def _name_reasoning(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _show(value: object) -> str:
-    shown = repr(value)
+    try:
+        shown = repr(value)
+    except RecursionError:
+        return f"a {type(value).__name__} that is nested too deep"
     return shown if len(shown) <= 80 else shown[:77] + "..."

@@ -6,6 +6,7 @@ first request, lives until `close` (or until its owner is forgotten), and is rep
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import json
 import math
@@ -21,12 +22,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from ktdesk_engine.errors import ConfigError, TemplateError
+from ktdesk_engine.errors import ConfigError, ResourceError, TemplateError
 
 START = "import sys; sys.path += sys.argv[2:]; import worker; worker.main(sys.argv[1])"
 START_SECONDS = 60.0
 """A start takes 0.1 s; a machine that is swapping may take long, and is not the template's fault."""
 CHUNK_BYTES = 1 << 16
+USED_UP = {
+    errno.EMFILE: "raise ulimit -n",
+    errno.ENFILE: "close something",
+    errno.EAGAIN: "raise ulimit -u, or close something",
+    errno.ENOMEM: "close something",
+}
+"""What the system may have no more of -> what to do."""
 MAX_JSON_BYTES_PER_CHAR = 12
 """JSON escapes a character outside the basic plane as two groups of six."""
 
@@ -58,12 +66,16 @@ class TemplateProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._stop: weakref.finalize[..., Any] | None = None
 
-    def ask(self, request: str) -> dict[str, Any]:
-        """The worker's reply to one line of JSON. TemplateError when it had to be stopped, or died."""
+    def ask(self, request: str, spent_seconds: float = 0.0) -> dict[str, Any]:
+        """The worker's reply to one line of JSON. TemplateError when it had to be stopped, or died.
+
+        spent_seconds: of its time, what earlier requests took that count as one with this.
+        """
         with self._lock:
             process = self._running()
+            deadline = time.monotonic() + self._limits.seconds - spent_seconds
             try:
-                return self._exchange(process, request.encode() + b"\n", self._limits.seconds)
+                return self._exchange(process, request.encode() + b"\n", deadline)
             except BaseException:  # also Ctrl-C: the reply of this request must not meet the next one
                 self._kill()
                 raise
@@ -80,11 +92,14 @@ class TemplateProcess:
         try:
             process = _start(self._limits)
         except OSError as error:
+            if error.errno in USED_UP:
+                advice = f"{error.strerror}: {USED_UP[error.errno]}"
+                raise ResourceError(f"{self._source}: no process to render the chat template in: {advice}") from error
             raise self._error(f"was not rendered: no process for it ({error})") from error
         self._process = process
         self._stop = weakref.finalize(self, _end, process)
         try:
-            self._exchange(process, b"", START_SECONDS)
+            self._exchange(process, b"", time.monotonic() + START_SECONDS)
         except BaseException:
             self._kill()
             raise
@@ -95,9 +110,8 @@ class TemplateProcess:
             self._stop()
         self._process = self._stop = None
 
-    def _exchange(self, process: subprocess.Popen[bytes], line: bytes, seconds: float) -> dict[str, Any]:
+    def _exchange(self, process: subprocess.Popen[bytes], line: bytes, deadline: float) -> dict[str, Any]:
         """Sends a line and waits for one, no longer than allowed."""
-        deadline = time.monotonic() + seconds
         max_bytes = self._limits.max_chars * MAX_JSON_BYTES_PER_CHAR + CHUNK_BYTES
         rest, reply = memoryview(line), bytearray()
         assert process.stdin is not None
@@ -109,7 +123,9 @@ class TemplateProcess:
             while not reply.endswith(b"\n"):
                 left = deadline - time.monotonic()
                 if left <= 0:  # also when it keeps sending
-                    raise self._error(f"ran longer than {seconds:g} s and was stopped")
+                    raise self._error(
+                        f"ran longer than {self._limits.seconds:g} s and was stopped" if line else "did not start"
+                    )
                 for key, _ in selector.select(left):
                     if key.fileobj is process.stdin:
                         rest = rest[self._send(process, rest) :]

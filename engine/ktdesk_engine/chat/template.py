@@ -7,6 +7,7 @@ reads (`form.py`), with the control tokens that people spell kept apart (`litera
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
@@ -114,15 +115,24 @@ class ChatTemplate:
         self.close()
 
     def _form(self, template: str) -> MessageForm:
+        """All that finding it takes has the time of one rendering."""
+        spent_seconds = 0.0
+
         def render(messages: Messages, tools: list[dict[str, Any]] | None) -> str | None:
+            nonlocal spent_seconds
             context = {"messages": messages, "tools": tools, "add_generation_prompt": True}
-            return self._ask(template, context, Disguise(self._control_tokens)).get("text")
+            started = time.monotonic()
+            reply = self._ask(template, context, Disguise(self._control_tokens), spent_seconds)
+            spent_seconds += time.monotonic() - started
+            return reply.get("text")
 
         if template not in self._forms:
             self._forms[template] = find_form(render)
         return self._forms[template]
 
-    def _ask(self, template: str, variables: Mapping[str, Any], disguise: Disguise) -> dict[str, Any]:
+    def _ask(
+        self, template: str, variables: Mapping[str, Any], disguise: Disguise, spent_seconds: float = 0.0
+    ) -> dict[str, Any]:
         """The worker's reply to one rendering."""
         defaults = {"bos_token": "", "eos_token": "", "documents": None, **self.source.special_tokens}
         request = {"template": template, "now": self._clock().isoformat()}
@@ -130,7 +140,7 @@ class ChatTemplate:
             line = json.dumps({**request, "context": {**defaults, **disguise.hide(variables)}})
         except (TypeError, ValueError, RecursionError) as error:
             raise RequestError(f"the conversation cannot be written as JSON: {error}") from error
-        return self._process.ask(line)
+        return self._process.ask(line, spent_seconds)
 
     def _refuse_tools_in_fallback(self, messages: Messages, tools: list[dict[str, Any]] | None) -> None:
         """It would drop them without a word."""
@@ -151,6 +161,8 @@ def _known_roles(messages: Messages, template: str) -> Messages:
 
 def _expand(variables: Mapping[str, Any]) -> dict[str, Any]:
     """Variables, and their other names where those are not given."""
+    if not isinstance(variables, Mapping):
+        raise RequestError(f"template variables must be a mapping from names to values: {variables!r:.80}")
     own = OWN_VARIABLES & variables.keys()
     if own:
         raise RequestError(f"template variables may not be named {', '.join(sorted(own))}: rename them")

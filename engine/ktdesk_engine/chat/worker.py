@@ -12,11 +12,14 @@ out: {"text": str} or {"error": kind, "message": str, "line": int}, kind being s
 
 from __future__ import annotations
 
+import html  # noqa: F401 (it and its like: jinja2 imports them when no file can be opened any more)
 import json
 import math
-import pprint  # noqa: F401 (jinja2 imports it, and two modules below, when no file can be opened any more)
+import pprint  # noqa: F401
+import random  # noqa: F401
 import resource
 import sys
+import textwrap  # noqa: F401
 from datetime import datetime
 from functools import lru_cache
 from types import TracebackType
@@ -169,7 +172,8 @@ def _lock_down(memory_bytes: int) -> None:
         (resource.RLIMIT_NPROC, 0),
         (resource.RLIMIT_NOFILE, 3),
     ):
-        resource.setrlimit(limit, (value, value))
+        most = _at_most_hard(limit, value)
+        resource.setrlimit(limit, (most, most))
 
 
 def _allow_cpu(seconds: float) -> None:
@@ -177,7 +181,13 @@ def _allow_cpu(seconds: float) -> None:
     usage = resource.getrusage(resource.RUSAGE_SELF)
     allowed = math.ceil(usage.ru_utime + usage.ru_stime + seconds)
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
-    resource.setrlimit(resource.RLIMIT_CPU, (allowed, hard))
+    resource.setrlimit(resource.RLIMIT_CPU, (_at_most_hard(resource.RLIMIT_CPU, allowed), hard))
+
+
+def _at_most_hard(limit: int, value: int) -> int:
+    """A limit may be lowered below what the system or the user set, not raised above it."""
+    _, hard = resource.getrlimit(limit)
+    return value if hard == resource.RLIM_INFINITY else min(value, hard)
 
 
 def main(limits: str) -> None:

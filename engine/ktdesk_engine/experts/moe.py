@@ -8,7 +8,8 @@ from typing import Protocol
 import numpy as np
 
 from ktdesk_engine.kernels import Activation, ExpertMlp, ExpertWeight, Floats, Weight
-from ktdesk_engine.layers.router import Router, RoutingRule
+from ktdesk_engine.kernels.routing import RoutingRule
+from ktdesk_engine.layers.router import Router
 from ktdesk_engine.weights import Weights
 
 

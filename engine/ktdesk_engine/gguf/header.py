@@ -1,4 +1,4 @@
-"""The header of one GGUF file: version, metadata, tensors. What a set of shards is, `gguf_shards` knows."""
+"""The header of one GGUF file: version, metadata, tensors. What a set of shards is, `shards` knows."""
 
 from __future__ import annotations
 

@@ -74,6 +74,27 @@ class Metadata:
             raise self._wrong(key, expected)
         return float(value)
 
+    def numbers(self, key: str) -> tuple[float, ...]:
+        """All of an array, or the one that stands alone, true and false as 1 and 0; none where the key is absent."""
+        if not self.has(key):
+            return ()
+        value = self._values[self._prefix + key]
+        values = value.tolist() if isinstance(value, np.ndarray) else [value]
+        if not all(type(item) in (bool, int, float) for item in values):
+            raise self._wrong(key, "a number, or true or false, or an array of them")
+        return tuple(float(item) for item in values)
+
+    def is_array(self, key: str) -> bool:
+        """Of numbers, or of true and false."""
+        return isinstance(self._values.get(self._prefix + key), np.ndarray)
+
+    def flags(self, key: str, num_layers: int) -> tuple[bool, ...]:
+        """True or false for each layer, out of an array of them."""
+        value = self._values[self._prefix + key]
+        if not isinstance(value, np.ndarray) or value.dtype != np.bool_ or value.shape != (num_layers,):
+            raise self._wrong(key, f"{num_layers} times true or false")
+        return tuple(value.tolist())
+
     def per_layer(
         self,
         key: str,

@@ -70,7 +70,10 @@ def _neighbours(folder: Path) -> str:
     """Which GGUF files there are to choose from: the second half of a message."""
     if not os.path.isdir(folder):  # unlike Path.is_dir, False also where we may not look
         return f"there is no folder {folder} either"
-    names = sorted(path.name for path in folder.glob("*.gguf"))
+    try:
+        names = sorted(name for name in os.listdir(folder) if name.endswith(".gguf"))
+    except OSError as error:
+        return f"the folder {folder} cannot be read: {_reason(error)}"
     if not names:
         return f"there are no .gguf files in {folder}"
     shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

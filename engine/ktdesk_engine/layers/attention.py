@@ -37,10 +37,10 @@ class AttentionShape:
 def attention_shapes(hparams: Metadata, num_blocks: int) -> tuple[AttentionShape, ...]:
     """Of each block that the file counts, from the keys `attention.*`; all with the same head size."""
     hidden = hparams.integer("embedding_length", minimum=1)
-    heads = hparams.per_layer("attention.head_count", num_blocks, minimum=1, maximum=hidden)
+    heads = heads_per_layer(hparams, "attention.head_count", num_blocks, hidden)
     kv_heads = heads
     if hparams.has("attention.head_count_kv"):
-        kv_heads = hparams.per_layer("attention.head_count_kv", num_blocks, minimum=1, maximum=max(heads))
+        kv_heads = heads_per_layer(hparams, "attention.head_count_kv", num_blocks, max(heads))
     if any(num_heads % num_kv_heads for num_heads, num_kv_heads in zip(heads, kv_heads, strict=True)):
         raise hparams.unsupported("attention.head_count_kv", f"divisors of the {heads[0]} heads")
     head_size = hidden // heads[0]
@@ -52,11 +52,30 @@ def attention_shapes(hparams: Metadata, num_blocks: int) -> tuple[AttentionShape
     )
 
 
+def heads_per_layer(hparams: Metadata, key: str, num_blocks: int, maximum: int) -> tuple[int, ...]:
+    """UnsupportedError where some layers have none: so hybrid models mark those that are no attention."""
+    counts = hparams.numbers(key)
+    if 0 in counts and any(counts):
+        raise hparams.unsupported(key, "heads in every layer")
+    return hparams.per_layer(key, num_blocks, minimum=1, maximum=maximum)
+
+
 def full_attention_rule(hparams: Metadata, shape: AttentionShape) -> AttentionRule:
     """A token sees all before it. UnsupportedError where the file's tokens see only a window."""
-    if hparams.integer("attention.sliding_window", 0, minimum=0):
+    refuse_window(hparams)
+    return AttentionRule(attention_scale(hparams, shape))
+
+
+def refuse_window(hparams: Metadata) -> None:
+    """A window that holds the whole context is none: more tokens than that never run."""
+    window = hparams.integer("attention.sliding_window", 0, minimum=0)
+    if 0 < window < hparams.integer("context_length", minimum=1):
         raise hparams.unsupported("attention.sliding_window", "full attention in this architecture")
-    return AttentionRule(scale=hparams.number("attention.scale", 0.0, minimum=0.0) or shape.key_length**-0.5)
+
+
+def attention_scale(hparams: Metadata, shape: AttentionShape) -> float:
+    """What products of queries and keys are multiplied with; 0 is written for: not said."""
+    return hparams.number("attention.scale", 0.0, minimum=0.0) or shape.key_length**-0.5
 
 
 class QueryKeyNorms(NamedTuple):

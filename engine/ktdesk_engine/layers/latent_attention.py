@@ -14,7 +14,7 @@ from ktdesk_engine.batch import Batch
 from ktdesk_engine.gguf.hparams import Metadata
 from ktdesk_engine.kernels import AttentionRule, Floats, Weight
 from ktdesk_engine.kv_cache import KVCache, LayerCacheShape
-from ktdesk_engine.layers.attention import MAX_HEAD_SIZE
+from ktdesk_engine.layers.attention import MAX_HEAD_SIZE, heads_per_layer
 from ktdesk_engine.layers.linear import Linear
 from ktdesk_engine.layers.norms import RmsNorm
 from ktdesk_engine.layers.rope import Rope, Turns
@@ -66,7 +66,7 @@ def latent_shapes(hparams: Metadata, num_blocks: int) -> tuple[LatentShape, ...]
             turning_length=turning_length,
             value_length=hparams.integer(f"attention.value_length{suffix}", minimum=1, maximum=MAX_HEAD_SIZE),
         )
-        for num_heads in hparams.per_layer("attention.head_count", num_blocks, minimum=1, maximum=hidden)
+        for num_heads in heads_per_layer(hparams, "attention.head_count", num_blocks, hidden)
     )
 
 

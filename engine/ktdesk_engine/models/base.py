@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -25,19 +25,42 @@ from ktdesk_engine.weights import Weights
 MAX_BLOCKS = 512
 MAX_WIDTH = 1 << 24
 
-UNKNOWN_VARIANTS = {
-    "attention.clamp_kqv": "no clamp",
-    "attention.output_scale": "no scale",
-    "attention.temperature_scale": "no temperature",
-    "attention.value_scale": "no scale",
-    "attn_logit_softcapping": "no cap",
-    "embedding_scale": "no scale",
-    "final_logit_softcapping": "no cap",
-    "logit_scale": "no scale",
-    "residual_scale": "no scale",
-    "router_logit_softcapping": "no cap",
+UNKNOWN_VARIANTS: Mapping[str, tuple[float, ...]] = {
+    "attention.causal": (True,),
+    "attention.clamp_kqv": (0,),
+    "attention.indexer.top_k": (0,),
+    "attention.max_alibi_bias": (0,),
+    "attention.output_scale": (0, 1),
+    "attention.recurrent_layers": (0,),
+    "attention.shared_kv_layers": (0,),
+    "attention.temperature_scale": (0,),
+    "attention.value_scale": (0, 1),
+    "attn_logit_softcapping": (0,),
+    "embedding_scale": (0, 1),
+    "expert_chunk_feed_forward_length": (0,),
+    "expert_group_scale": (0,),
+    "expert_latent_length": (0,),
+    "experts_per_group": (0,),
+    "final_logit_softcapping": (0,),
+    "full_attention_interval": (0, 1),
+    "hash_layer_count": (0,),
+    "hyper_connection.count": (0, 1),
+    "interleave_moe_layer_step": (0, 1),
+    "logit_scale": (0, 1),
+    "moe_every_n_layers": (0, 1),
+    "moe_latent_size": (0,),
+    "residual_scale": (0, 1),
+    "router_logit_softcapping": (0,),
+    "swiglu_clamp_exp": (0,),
+    "swiglu_clamp_shexp": (0,),
+    "use_parallel_residual": (False,),
 }
-"""Numbers that change the answer, which none of the families computes; 0 stands for absent."""
+"""What changes the answer and no family computes that does not say so, with the values that change nothing."""
+
+NO_EXPERTS = {"expert_count": (0,)}
+NO_SHARED_EXPERTS = {"expert_shared_count": (0,), "expert_shared_feed_forward_length": (0,)}
+NO_DENSE_LAYERS = {"leading_dense_block_count": (0,)}
+"""For `refuse_all_but`: what some families have and others do not."""
 
 
 class Block:
@@ -65,9 +88,11 @@ class Block:
 class Decoder:
     """Embedding, layers, norm, head. A family says what its layers are."""
 
+    computes: ClassVar[frozenset[str]] = frozenset()
+    """Keys of UNKNOWN_VARIANTS that the family does know, and reads itself."""
+
     def __init__(self, hparams: Metadata, weights: Weights, rope: Rope, blocks: Sequence[Block]) -> None:
         """UnsupportedError where the file has more than the layers asked for."""
-        _refuse_variants(hparams)
         hidden = hparams.integer("embedding_length", minimum=1)
         self.context_length = hparams.integer("context_length", minimum=1)
         """Tokens it was trained for."""
@@ -102,6 +127,8 @@ class Decoder:
 class Family(Protocol):
     """The MODEL of a model file."""
 
+    computes: ClassVar[frozenset[str]]
+
     def __call__(self, file: GGUFFile, backend: CpuBackend) -> Decoder:
         """Maps the weights. ModelFileError or UnsupportedError where the file is not of this architecture."""
 
@@ -135,10 +162,18 @@ def expert_width(hparams: Metadata) -> int:
     return hparams.integer("expert_feed_forward_length", minimum=1, maximum=MAX_WIDTH)
 
 
-def _refuse_variants(hparams: Metadata) -> None:
-    for key, known in UNKNOWN_VARIANTS.items():
-        if hparams.number(key, 0.0):
-            raise hparams.unsupported(key, known)
+def shared_expert_width(hparams: Metadata) -> int:
+    """Of the experts that are always on, which are one network; 0 where there are none."""
+    width = hparams.integer("expert_shared_count", 0, minimum=0) * expert_width(hparams)
+    refuse_all_but(hparams, {"expert_shared_feed_forward_length": (0, width)})
+    return width
+
+
+def refuse_all_but(hparams: Metadata, known: Mapping[str, tuple[float, ...]]) -> None:
+    """UnsupportedError where a key has a value, or one in its array, that is not among the known ones."""
+    for key, values in known.items():
+        if not set(hparams.numbers(key)) <= set(values):
+            raise hparams.unsupported(key, " or ".join(map(str, values)))
 
 
 class _NextTokenTensors:

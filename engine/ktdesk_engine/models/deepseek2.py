@@ -5,6 +5,7 @@ Multi-head latent attention, rope on neighbouring pairs; first layers dense, the
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from ktdesk_engine.backends.cpu import CpuBackend
@@ -12,12 +13,14 @@ from ktdesk_engine.experts.moe import MoeLayer
 from ktdesk_engine.gguf.file import GGUFFile
 from ktdesk_engine.gguf.hparams import Metadata
 from ktdesk_engine.kernels import AttentionRule, RopePairing
+from ktdesk_engine.kernels.routing import Gating, RoutingRule
+from ktdesk_engine.layers.attention import refuse_window
 from ktdesk_engine.layers.latent_attention import LatentAttention, LatentShape, LowRankQueries, latent_shapes
 from ktdesk_engine.layers.linear import Linear
 from ktdesk_engine.layers.mlp import Mlp
 from ktdesk_engine.layers.norms import RmsNorm
 from ktdesk_engine.layers.rope import Rope, rope_from_metadata
-from ktdesk_engine.layers.router import Gating, RoutingRule, routing_rule
+from ktdesk_engine.layers.router import routing_rule
 from ktdesk_engine.models.base import (
     Block,
     Decoder,
@@ -27,6 +30,7 @@ from ktdesk_engine.models.base import (
     num_dense_layers,
     num_layers,
     rms_epsilon,
+    shared_expert_width,
 )
 from ktdesk_engine.weights import Weights
 
@@ -61,10 +65,18 @@ def _rope_and_rule(hparams: Metadata, weights: Weights, shape: LatentShape) -> t
     scale = shape.query_length**-0.5
     multiplier = hparams.number("rope.scaling.yarn_log_multiplier", 0.0) / 0.1
     if rope.yarn is None or not multiplier:
-        return rope, AttentionRule(scale)
+        return rope, _rule(hparams, scale)
     if hparams.number("rope.scaling.attn_factor", 1.0) != 1.0:
         raise hparams.unsupported("rope.scaling.attn_factor", "1 in this architecture")
-    return replace(rope, magnitude=1.0), AttentionRule(scale * rope.yarn.magnitude(multiplier) ** 2)
+    return replace(rope, magnitude=1.0), _rule(hparams, scale * rope.yarn.magnitude(multiplier) ** 2)
+
+
+def _rule(hparams: Metadata, scale: float) -> AttentionRule:
+    """UnsupportedError where the file asks for another scale, or for a window."""
+    refuse_window(hparams)
+    if not math.isclose(hparams.number("attention.scale", 0.0) or scale, scale, rel_tol=1e-5):
+        raise hparams.unsupported("attention.scale", f"0 or {scale:.6g} in this file")
+    return AttentionRule(scale)
 
 
 def _default_gating(hparams: Metadata, weights: Weights) -> Gating:
@@ -89,10 +101,9 @@ def _attention(
 def _feed_forward(hparams: Metadata, weights: Weights, layer: int, hidden: int, routing: RoutingRule) -> Mlp | MoeLayer:
     if layer < num_dense_layers(hparams):
         return Mlp(weights, hidden, feed_forward_width(hparams, layer))
-    width = expert_width(hparams)
-    num_shared = hparams.integer("expert_shared_count", 0, minimum=0)
-    shared = Mlp(weights, hidden, num_shared * width, suffix="_shexp") if num_shared else None
-    return MoeLayer(weights, hidden, width, routing, shared=shared)
+    shared_width = shared_expert_width(hparams)
+    shared = Mlp(weights, hidden, shared_width, suffix="_shexp") if shared_width else None
+    return MoeLayer(weights, hidden, expert_width(hparams), routing, shared=shared)
 
 
 MODEL = DeepSeek2

@@ -9,6 +9,7 @@ from ktdesk_engine.experts.moe import MoeLayer
 from ktdesk_engine.gguf.file import GGUFFile
 from ktdesk_engine.gguf.hparams import Metadata
 from ktdesk_engine.kernels import RopePairing
+from ktdesk_engine.kernels.routing import Gating
 from ktdesk_engine.layers.attention import (
     AttentionShape,
     GroupedQueryAttention,
@@ -19,7 +20,7 @@ from ktdesk_engine.layers.attention import (
 from ktdesk_engine.layers.mlp import Mlp
 from ktdesk_engine.layers.norms import RmsNorm
 from ktdesk_engine.layers.rope import Rope, rope_from_metadata
-from ktdesk_engine.layers.router import Gating, routing_rule
+from ktdesk_engine.layers.router import routing_rule
 from ktdesk_engine.models.base import (
     Block,
     Decoder,
@@ -29,6 +30,7 @@ from ktdesk_engine.models.base import (
     num_dense_layers,
     num_layers,
     rms_epsilon,
+    shared_expert_width,
 )
 from ktdesk_engine.weights import Weights
 
@@ -72,10 +74,10 @@ def _feed_forward(hparams: Metadata, weights: Weights, layer: int, hidden: int) 
     if layer < num_dense_layers(hparams):
         return Mlp(weights, hidden, feed_forward_width(hparams, layer))
     weights.require("exp_probs_b.bias")
-    width = expert_width(hparams)
-    num_shared = hparams.integer("expert_shared_count", 0, minimum=0)
-    shared = Mlp(weights, hidden, num_shared * width, suffix="_shexp") if num_shared else None
-    return MoeLayer(weights, hidden, width, routing_rule(hparams, default_gating=Gating.SIGMOID), shared=shared)
+    routing = routing_rule(hparams, default_gating=Gating.SIGMOID)
+    shared_width = shared_expert_width(hparams)
+    shared = Mlp(weights, hidden, shared_width, suffix="_shexp") if shared_width else None
+    return MoeLayer(weights, hidden, expert_width(hparams), routing, shared=shared)
 
 
 MODEL = Glm4Moe

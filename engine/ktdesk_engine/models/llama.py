@@ -10,6 +10,7 @@ from ktdesk_engine.experts.moe import MoeLayer
 from ktdesk_engine.gguf.file import GGUFFile
 from ktdesk_engine.gguf.hparams import Metadata
 from ktdesk_engine.kernels import RopePairing
+from ktdesk_engine.kernels.routing import Gating
 from ktdesk_engine.layers.attention import (
     AttentionShape,
     GroupedQueryAttention,
@@ -19,14 +20,17 @@ from ktdesk_engine.layers.attention import (
 from ktdesk_engine.layers.mlp import Mlp
 from ktdesk_engine.layers.norms import RmsNorm
 from ktdesk_engine.layers.rope import Rope, rope_from_metadata
-from ktdesk_engine.layers.router import Gating, routing_rule
+from ktdesk_engine.layers.router import routing_rule
 from ktdesk_engine.models.base import (
+    NO_DENSE_LAYERS,
+    NO_SHARED_EXPERTS,
     Block,
     Decoder,
     expert_width,
     feed_forward_width,
     num_blocks,
     num_layers,
+    refuse_all_but,
     rms_epsilon,
 )
 from ktdesk_engine.weights import Weights
@@ -37,6 +41,7 @@ ARCHITECTURE = "llama"
 class Llama(Decoder):
     def __init__(self, file: GGUFFile, backend: CpuBackend) -> None:
         hparams, weights = file.hparams(), Weights(file, backend)
+        refuse_all_but(hparams, NO_SHARED_EXPERTS | NO_DENSE_LAYERS)
         shapes = attention_shapes(hparams, num_blocks(hparams))
         rope = rope_from_metadata(hparams, RopePairing.NEIGHBOURS, shapes[0].key_length, weights)
         layers = range(num_layers(hparams))

@@ -20,11 +20,14 @@ from ktdesk_engine.layers.norms import RmsNorm
 from ktdesk_engine.layers.rope import Rope, rope_from_metadata
 from ktdesk_engine.layers.router import routing_rule
 from ktdesk_engine.models.base import (
+    NO_DENSE_LAYERS,
+    NO_SHARED_EXPERTS,
     Block,
     Decoder,
     feed_forward_width,
     num_blocks,
     num_layers,
+    refuse_all_but,
     rms_epsilon,
 )
 from ktdesk_engine.weights import Weights
@@ -35,6 +38,7 @@ ARCHITECTURE = "minimax-m2"
 class MiniMaxM2(Decoder):
     def __init__(self, file: GGUFFile, backend: CpuBackend) -> None:
         hparams, weights = file.hparams(), Weights(file, backend)
+        refuse_all_but(hparams, NO_SHARED_EXPERTS | NO_DENSE_LAYERS)
         shapes = attention_shapes(hparams, num_blocks(hparams))
         rope = rope_from_metadata(hparams, RopePairing.HALVES, shapes[0].key_length, weights)
         layers = range(num_layers(hparams))

@@ -11,6 +11,7 @@ from ktdesk_engine.experts.moe import MoeLayer
 from ktdesk_engine.gguf.file import GGUFFile
 from ktdesk_engine.gguf.hparams import Metadata
 from ktdesk_engine.kernels import Floats, RopePairing, Weight
+from ktdesk_engine.kernels.routing import Gating
 from ktdesk_engine.layers.attention import (
     AttentionShape,
     GroupedQueryAttention,
@@ -20,15 +21,17 @@ from ktdesk_engine.layers.attention import (
 from ktdesk_engine.layers.mlp import Mlp
 from ktdesk_engine.layers.norms import RmsNorm
 from ktdesk_engine.layers.rope import Rope, rope_from_metadata
-from ktdesk_engine.layers.router import Gating, routing_rule, sigmoid
+from ktdesk_engine.layers.router import routing_rule
 from ktdesk_engine.models.base import (
     MAX_WIDTH,
+    NO_DENSE_LAYERS,
     Block,
     Decoder,
     expert_width,
     feed_forward_width,
     num_blocks,
     num_layers,
+    refuse_all_but,
     rms_epsilon,
 )
 from ktdesk_engine.quants.formats import WeightType
@@ -40,6 +43,7 @@ ARCHITECTURE = "qwen2moe"
 class Qwen2Moe(Decoder):
     def __init__(self, file: GGUFFile, backend: CpuBackend) -> None:
         hparams, weights = file.hparams(), Weights(file, backend)
+        refuse_all_but(hparams, NO_DENSE_LAYERS)
         shapes = attention_shapes(hparams, num_blocks(hparams))
         rope = rope_from_metadata(hparams, RopePairing.HALVES, shapes[0].key_length, weights)
         layers = range(num_layers(hparams))
@@ -78,7 +82,8 @@ class GatedExpert:
 
     def __call__(self, x: Floats) -> Floats:
         """(T, H) -> (T, H)."""
-        return self._mlp(x) * sigmoid(self._backend.linear(self._gate, x))
+        gate = np.tanh(self._backend.linear(self._gate, x) / 2)
+        return self._mlp(x) * (1 + gate) / 2  # the sigmoid, without overflow on either side
 
 
 MODEL = Qwen2Moe

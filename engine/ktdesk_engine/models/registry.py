@@ -12,7 +12,7 @@ from importlib import import_module
 from ktdesk_engine import models
 from ktdesk_engine.errors import UnsupportedError
 from ktdesk_engine.gguf.file import GGUFFile
-from ktdesk_engine.models.base import Family
+from ktdesk_engine.models.base import UNKNOWN_VARIANTS, Family, refuse_all_but
 
 _NOT_FAMILIES = ("base", "registry")
 
@@ -26,10 +26,13 @@ def families() -> dict[str, Family]:
 
 
 def family_of(file: GGUFFile) -> Family:
-    """UnsupportedError, which names the architectures there are, where the file's is not among them."""
+    """UnsupportedError where the file's architecture is not among those there are, or in a variant of its own."""
     if file.architecture not in families():
         raise UnsupportedError(
             f"{file.path}: the architecture {file.architecture!r} is not one that this engine knows: "
             f"{', '.join(families())}"
         )
-    return families()[file.architecture]
+    family = families()[file.architecture]
+    unknown = {key: harmless for key, harmless in UNKNOWN_VARIANTS.items() if key not in family.computes}
+    refuse_all_but(file.hparams(), unknown)
+    return family

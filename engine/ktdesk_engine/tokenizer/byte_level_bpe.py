@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from ktdesk_engine.errors import ModelFileError
@@ -83,16 +83,21 @@ def _library_model(file: MetadataSource, vocabulary: Vocabulary, rule: Pretokeni
         TokenType.NORMAL, TokenType.USER_DEFINED, TokenType.UNUSED, TokenType.BYTE, TokenType.UNDEFINED
     )
     # All is checked before: the library's errors name no merge, and at some of them it aborts.
-    merges = list(_fitting_pairs(file, vocabulary, spelled))
-    return BPE(vocab=spelled, merges=merges, ignore_merges=rule.ignore_merges)
+    merges = dict.fromkeys(read_strings(file, "merges"))  # of a repeated merge the first counts
+    pairs = list(_fitting_pairs(file, merges, vocabulary, spelled))
+    if 2 * len(pairs) < len(merges):
+        raise _foreign_merges(file, merges, pairs)
+    return BPE(vocab=spelled, merges=pairs, ignore_merges=rule.ignore_merges)
 
 
-def _fitting_pairs(file: MetadataSource, vocabulary: Vocabulary, spelled: dict[str, int]) -> Iterator[tuple[str, str]]:
+def _fitting_pairs(
+    file: MetadataSource, merges: Iterable[str], vocabulary: Vocabulary, spelled: dict[str, int]
+) -> Iterator[tuple[str, str]]:
     """The pairs to merge, the most urgent first, but for those of a control token or of what is no token.
 
     The latter can never happen. A merge of two tokens to what is no token could, and is refused.
     """
-    for merge in dict.fromkeys(read_strings(file, "merges")):  # of a repeated merge the first counts
+    for merge in merges:
         left, _, right = merge.partition(" ")
         if left in spelled and right in spelled and left + right in spelled:
             yield left, right
@@ -105,6 +110,15 @@ def _bad_merge(file: MetadataSource, merge: str) -> ModelFileError:
     left, _, right = merge.partition(" ")
     problem = f"there is no token {left + right!r}" if right else "it must be two tokens with a space between"
     return ModelFileError(file.path, f"merge {number} of {KEY}merges, {merge!r}, does not fit: {problem}")
+
+
+def _foreign_merges(file: MetadataSource, merges: Iterable[str], pairs: list[tuple[str, str]]) -> ModelFileError:
+    """A few may be left over of a vocabulary that was cut. Of most, text would fall into its bytes."""
+    fitting = {f"{left} {right}" for left, right in pairs}
+    foreign = [merge for merge in merges if merge not in fitting]
+    problem = f"{len(foreign):,} of the {len(foreign) + len(pairs):,} of {KEY}merges are of what is no token"
+    reason = "tokens and merges are of different models; take another copy of the model"
+    return ModelFileError(file.path, f"{problem}, such as {foreign[0]!r}: {reason}")
 
 
 def _windows(text: str) -> Iterator[str]:

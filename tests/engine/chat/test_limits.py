@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import errno
 import gc
 import importlib.util
+import itertools
 import json
 import os
 import signal
@@ -19,7 +21,7 @@ from ktdesk_engine.chat import process as template_process
 from ktdesk_engine.chat.process import TemplateLimits, TemplateProcess
 from ktdesk_engine.chat.source import TemplateSource
 from ktdesk_engine.chat.template import ChatTemplate
-from ktdesk_engine.errors import ConfigError, TemplateError
+from ktdesk_engine.errors import ConfigError, ResourceError, TemplateError
 
 HI = [{"role": "user", "content": "hi"}]
 NESTED = "{% for i in range(100000) %}{% for j in range(100000) %}BODY{% endfor %}{% endfor %}"
@@ -305,3 +307,59 @@ def test_a_long_conversation_passes_through_whole() -> None:
 def test_limits_must_limit(limits: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="must be finite numbers above 0"):
         TemplateLimits(**limits)
+
+
+LOWERED = """
+import json, resource
+from ktdesk_engine.chat import worker as template_worker
+KINDS = (resource.RLIMIT_AS, resource.RLIMIT_CPU)
+for kind, limit in zip(KINDS, (600 << 20, 30)):
+    resource.setrlimit(kind, (limit, limit))
+template_worker._lock_down(1 << 40)
+template_worker._allow_cpu(60.0)
+print(json.dumps([resource.getrlimit(kind) for kind in KINDS]))
+"""
+
+
+def test_limits_that_the_user_set_lower_stay() -> None:
+    path = os.pathsep.join(sys.path)
+    done = subprocess.run([sys.executable, "-c", LOWERED], stdout=subprocess.PIPE, env={"PYTHONPATH": path}, check=True)
+    assert json.loads(done.stdout) == [[600 << 20] * 2, [30, 30]]
+
+
+def test_finding_the_form_and_rendering_take_the_time_of_two_renderings(monkeypatch: pytest.MonkeyPatch) -> None:
+    spent: list[float] = []
+
+    def ask(process: TemplateProcess, request: str, spent_seconds: float) -> dict[str, Any]:
+        spent.append(spent_seconds)
+        time.sleep(0.01)
+        return {"text": ""}
+
+    monkeypatch.setattr(TemplateProcess, "ask", ask)
+    with chat("x") as template:
+        template.render(HI)
+    *probes, rendering = spent
+    assert len(probes) > 3
+    assert rendering == probes[0] == 0
+    assert all(after - before >= 0.01 for before, after in itertools.pairwise(probes))
+
+
+def test_time_that_was_spent_before_counts() -> None:
+    with chat("ok", TemplateLimits(seconds=30)) as template:
+        template.render(HI)
+        with pytest.raises(TemplateError, match="ran longer than 30 s and was stopped"):
+            template._process.ask("{}", spent_seconds=31)
+
+
+@pytest.mark.parametrize(
+    ("number", "advice"), [(errno.EMFILE, "raise ulimit -n"), (errno.EAGAIN, "ulimit -u"), (errno.ENOMEM, "close")]
+)
+def test_no_room_for_a_process_is_a_lack_of_resources(
+    number: int, advice: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    with chat("ok") as template, pytest.raises(ResourceError, match=rf"model\.gguf: no process .*{advice}"):
+        template.render(HI)

@@ -20,6 +20,8 @@ def called(**function: Any) -> list[dict[str, Any]]:
     ("messages", "error"),
     [
         ([], "the conversation has no messages: give at least one"),
+        (5, "the conversation must be a list of messages: 5"),
+        ("hi", "the conversation must be a list of messages: 'hi'"),
         (["hi"], "messages[0] must be a mapping with role and content: 'hi'"),
         (
             [{"content": "hi"}],
@@ -115,3 +117,21 @@ def test_a_developer_is_the_system_for_templates_that_do_not_know_the_role() -> 
 def test_a_tool_without_a_function_name_is_refused(tool: Any) -> None:
     with pytest.raises(RequestError, match=r"tools\[0\] must have a function with a name"):
         check_tools([tool])
+
+
+def test_tools_and_variables_of_another_type_are_refused() -> None:
+    with pytest.raises(RequestError, match="tools must be a list of functions: 5"):
+        check_tools(5)  # type: ignore[arg-type]
+    with (
+        ChatTemplate(TemplateSource({"default": "x"})) as template,
+        pytest.raises(RequestError, match="a mapping from names to values: 'x'"),
+    ):
+        template.render([{"role": "user", "content": "x"}], variables="x")  # type: ignore[arg-type]
+
+
+def test_a_content_that_is_nested_too_deep_is_named_without_its_value() -> None:
+    content: list[Any] = []
+    for _ in range(100_000):
+        content = [content]
+    with pytest.raises(RequestError, match=r"content\[0\] must be a text part: a list that is nested too deep"):
+        check_messages([{"role": "user", "content": content}])

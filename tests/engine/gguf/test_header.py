@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import struct
-import time
+import sys
+import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
 from ktdesk_engine.errors import ModelFileError, UnsupportedError
 from ktdesk_engine.gguf.file import GGUFFile
 from ktdesk_engine.gguf.types import FOREIGN_TYPES
-from ktdesk_engine.gguf.values import MAX_STRING_BYTES, ValueType
+from ktdesk_engine.gguf.values import MAX_STRING_BYTES, StringArray, ValueType
 from ktdesk_engine.quants.formats import WeightType
 
 
@@ -141,9 +144,13 @@ HUGE = 2**64 - 1
     ],
 )
 def test_absurd_counts_and_lengths_are_refused_at_once(data: bytes, problem: str, tmp_path: Path) -> None:
-    start = time.perf_counter()
-    assert refusal(tmp_path, data).startswith(problem)
-    assert time.perf_counter() - start < 1
+    tracemalloc.start()
+    try:
+        assert refusal(tmp_path, data).startswith(problem)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 1_000_000
 
 
 @pytest.mark.parametrize(
@@ -281,8 +288,27 @@ def test_a_string_too_long_to_be_one_is_refused_alone_and_in_an_array(tmp_path: 
             GGUFFile.open(path)
 
 
-def test_a_header_with_260000_tokens_and_merges_opens_in_half_a_second(tmp_path: Path) -> None:
-    count = 260_000
+def num_calls(function: Callable[[], object]) -> int:
+    """How often something is called in it, in Python or from it."""
+    num = 0
+
+    def count(frame: FrameType, event: str, arg: object) -> None:
+        nonlocal num
+        num += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return num
+
+
+def test_a_header_with_260000_tokens_and_merges_opens_without_a_look_into_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two calls a string, to note where it lies, and none is decoded: 0.06 s on one core of a desktop of 2023."""
+    count, num_strings = 260_000, 520_000
     tokens = b"".join(text(b"token-%d" % index) for index in range(count))
     merges = b"".join(text(b"to ken-%d" % index) for index in range(count))
     keys = (
@@ -296,11 +322,10 @@ def test_a_header_with_260000_tokens_and_merges_opens_in_half_a_second(tmp_path:
     )
     path = tmp_path / "model.gguf"
     path.write_bytes(padded(header(keys=keys, tensors=(tensor(),)), 32))
-    seconds = []
-    for _ in range(3):  # the best of three: another process may have the core for a while
-        start = time.perf_counter()
-        file = GGUFFile.open(path)
-        seconds.append(time.perf_counter() - start)
-    assert min(seconds) < 0.5
+    with monkeypatch.context() as patched:
+        patched.setattr(StringArray, "_decoded", lambda *_: pytest.fail("a string was decoded"))
+        calls = num_calls(lambda: GGUFFile.open(path))
+    assert calls < 2 * num_strings + 1000
+    file = GGUFFile.open(path)
     assert file.metadata["tokenizer.ggml.merges"][count - 1] == f"to ken-{count - 1}"
     assert len(file.metadata["tokenizer.ggml.token_type"]) == count

@@ -53,6 +53,14 @@ def test_a_default_stands_in_for_a_missing_key_only() -> None:
     assert (HPARAMS.has("layers"), HPARAMS.has("none"), HPARAMS.has("llama.layers")) == (True, False, False)
 
 
+def test_numbers_are_those_of_an_array_or_the_one_alone_and_flags_count_as_such() -> None:
+    assert HPARAMS.numbers("floats") == (1, 2, 3)
+    assert HPARAMS.numbers("flags") == (1, 0, 1)
+    assert (HPARAMS.numbers("layers"), HPARAMS.numbers("flag"), HPARAMS.numbers("none")) == ((3,), (1,), ())
+    assert [HPARAMS.is_array(key) for key in ("flags", "floats", "layers", "nested", "none")] == [1, 1, 0, 0, 0]
+    assert HPARAMS.flags("flags", 3) == (True, False, True)
+
+
 def test_per_layer_takes_an_array_or_one_value_for_all() -> None:
     assert HPARAMS.per_layer("heads", 3) == (4, 0, 8)
     assert HPARAMS.per_layer("layers", 4) == (3, 3, 3, 3)
@@ -98,6 +106,9 @@ def test_a_missing_key_without_a_default_is_named(read: Read, expected: str) -> 
         (lambda: HPARAMS.number("flag"), "flag", "True", "a finite number"),
         (lambda: HPARAMS.number("eps", minimum=1, maximum=2), "eps", "1e-05", "a finite number in 1..2"),
         (lambda: HPARAMS.boolean("layers"), "layers", "3", "true or false"),
+        (lambda: HPARAMS.numbers("name"), "name", "'tiny'", "a number, or true or false, or an array of them"),
+        (lambda: HPARAMS.flags("flags", 2), "flags", "an array of 3: True, False, True", "2 times true or false"),
+        (lambda: HPARAMS.flags("heads", 3), "heads", "an array of 3: 4, 0, 8", "3 times true or false"),
         (
             lambda: HPARAMS.per_layer("heads", 2),
             "heads",

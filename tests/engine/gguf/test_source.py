@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import subprocess
@@ -79,6 +80,17 @@ def test_a_missing_file_names_those_beside_it(tmp_path: Path) -> None:
         GGUFFile.open(tmp_path / "model.gguf")
     beside = f"give one of those in {tmp_path}: a.gguf, b.gguf, c.gguf, d.gguf, e.gguf and 2 more"
     assert caught.value.problem == f"no such file; {beside}"
+
+
+def test_a_folder_that_may_not_be_listed_is_not_said_to_be_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(folder: Path) -> list[str]:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
+
+    monkeypatch.setattr(os, "listdir", refuse)
+    with pytest.raises(ModelFileError, match=f"the folder {tmp_path} cannot be read: Permission denied"):
+        GGUFFile.open(tmp_path / "model.gguf")
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:

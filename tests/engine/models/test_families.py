@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -45,6 +46,13 @@ def moved(tensors: Tensors, name: str) -> np.ndarray:
         ("glm4moe", {"expert_gating_func": None}),
         ("glm4moe", {"rope.dimension_sections": np.array([8, 4, 4, 0], np.int32)}),
         ("gpt-oss", {"attention.sliding_window_pattern": 2}),
+        ("gpt-oss", {"attention.sliding_window_pattern": np.array([True, False, True, False])}),
+        ("gpt-oss", {"attention.scale": 64**-0.5}),
+        ("deepseek2-lite", {"attention.scale": (1 + 0.0707 / 0.1 * 0.1 * math.log(40)) ** 2 / 8}),
+        ("deepseek2-lite", {"attention.sliding_window": 512, "attention.scale": 0.0}),
+        ("deepseek2-lite", {"expert_shared_feed_forward_length": 64}),
+        ("qwen2", {"attention.sliding_window": 512}),
+        ("qwen3moe", {"expert_shared_feed_forward_length": 0, "expert_weights_norm": True}),
         ("gpt-oss", {"rope.freq_base_swa": 150000.0}),
         ("gpt-oss", {"expert_gating_func": 3}),
         ("minimax-m2", {"expert_feed_forward_length": None}),
@@ -73,6 +81,8 @@ def test_metadata_that_says_the_same_in_other_words(
         ("deepseek2-lite", {"rope.scaling.yarn_log_multiplier": None}),
         ("deepseek2-v3", {"expert_group_count": None}),
         ("deepseek2-v3", {"expert_group_used_count": 1}),
+        ("gpt-oss", {"attention.scale": 0.25}),
+        ("gpt-oss", {"attention.sliding_window_pattern": np.array([True, True, True, False])}),
         ("gpt-oss", {"attention.sliding_window_pattern": 1}),
         ("gpt-oss", {"attention.sliding_window_pattern": 0}),
         ("gpt-oss", {"attention.sliding_window": 8}),

@@ -17,16 +17,55 @@ from ktdesk_engine.errors import EngineError, ModelFileError, UnsupportedError
 from ktdesk_engine.gguf.file import GGUFFile
 from ktdesk_engine.kv_cache import CachedSequence, KVCache
 from ktdesk_engine.models.base import UNKNOWN_VARIANTS
+from ktdesk_engine.models.registry import families
 
 TinyPath = Callable[[str], Path]
 
 
-@pytest.mark.parametrize("name", ["llama-dense", "deepseek2-v3", "gpt-oss"])
+@pytest.mark.parametrize("name", TINY)
 @pytest.mark.parametrize("key", UNKNOWN_VARIANTS)
-def test_numbers_that_no_family_computes_are_refused(name: str, key: str, tiny_model: TinyPath) -> None:
+def test_what_no_family_computes_is_refused_unless_its_value_changes_nothing(
+    name: str, key: str, tiny_model: TinyPath
+) -> None:
     with pytest.raises(UnsupportedError, match=rf"'{TINY[name].arch}\.{key}' is 30\.0, which"):
         load_with(tiny_model(name), {key: 30.0})
-    load_with(tiny_model(name), {key: 0.0})
+    for harmless in UNKNOWN_VARIANTS[key]:
+        load_with(tiny_model(name), {key: harmless})
+
+
+@pytest.mark.parametrize("name", ["minimax-m2", "deepseek2-v3"])
+@pytest.mark.parametrize(
+    ("key", "value", "shown"),
+    [
+        ("swiglu_clamp_exp", np.array([0, 0, 7], np.float32), r"an array of 3: 0\.0, 0\.0, 7\.0"),
+        ("swiglu_clamp_shexp", np.array([7, 0, 0], np.float32), r"an array of 3: 7\.0, 0\.0, 0\.0"),
+        ("attention.recurrent_layers", np.array([True, False]), "an array of 2: True, False"),
+        ("interleave_moe_layer_step", np.array([1, 2], np.uint32), "an array of 2: 1, 2"),
+    ],
+)
+def test_one_layer_that_differs_is_enough(
+    name: str, key: str, value: np.ndarray, shown: str, tiny_model: TinyPath
+) -> None:
+    with pytest.raises(UnsupportedError, match=rf"'{TINY[name].arch}\.{key}' is {shown}, which"):
+        load_with(tiny_model(name), {key: value})
+    load_with(tiny_model(name), {key: np.ones_like(value) if key.startswith("interleave") else np.zeros_like(value)})
+
+
+def test_a_family_that_computes_a_key_reads_it_itself(tiny_model: TinyPath, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(families()["llama"], "computes", frozenset({"logit_scale"}))
+    load_with(tiny_model("llama-dense"), {"logit_scale": 30.0})
+    with pytest.raises(UnsupportedError, match=r"qwen2\.logit_scale"):
+        load_with(tiny_model("qwen2"), {"logit_scale": 30.0})
+
+
+def test_a_variant_is_refused_before_the_tensors_that_it_lacks(tmp_path: Path) -> None:
+    def make_dense(tensors: Tensors) -> None:
+        for name in [name for name in tensors if name.startswith("blk.1.ffn_gate_inp")]:
+            del tensors[name]
+
+    path = write_variant("qwen3moe", tmp_path / "interleaved.gguf", {"interleave_moe_layer_step": 2}, make_dense)
+    with pytest.raises(UnsupportedError, match="interleave_moe_layer_step' is 2"):
+        load_model(path)
 
 
 @pytest.mark.parametrize(
@@ -44,6 +83,24 @@ def test_numbers_that_no_family_computes_are_refused(name: str, key: str, tiny_m
         ("gpt-oss", {"rope.freq_base_swa": 1e4}, r"freq_base_swa' is 10000\.0.*same base"),
         ("glm4moe", {"rope.dimension_sections": np.array([8, 4, 2, 2])}, r"an array of 4: 8, 4, 2, 2"),
         ("llama-dense", {"rope.scaling.factor": 0.5}, r"scaling\.factor' is 0\.5"),
+        ("deepseek2-v3", {"attention.sliding_window": 64}, r"sliding_window' is 64.*full attention"),
+        ("deepseek2-v3", {"attention.scale": 0.5}, r"attention\.scale' is 0\.5"),
+        ("deepseek2-v3", {"expert_shared_feed_forward_length": 128}, r"length' is 128.*0 or 64"),
+        ("qwen2", {"attention.head_count_kv": np.array([2, 0])}, "head_count_kv' is an array of 2: 2, 0.*every layer"),
+        ("deepseek2-v3", {"attention.head_count": np.array([4, 0, 4, 4])}, "head_count' is an array of 4: 4, 0, 4, 4"),
+        ("qwen2", {"attention.causal": False}, "attention.causal' is False.*knows True"),
+        ("qwen2", {"use_parallel_residual": True}, "use_parallel_residual' is True.*knows False"),
+        ("qwen2", {"expert_count": 8}, "expert_count' is 8.*knows 0"),
+        ("qwen3", {"expert_count": 8}, "expert_count' is 8.*knows 0"),
+        ("llama-moe", {"expert_shared_count": 1}, "expert_shared_count' is 1"),
+        ("qwen3moe", {"expert_shared_count": 1}, "expert_shared_count' is 1"),
+        ("gpt-oss", {"expert_shared_count": 1}, "expert_shared_count' is 1"),
+        ("minimax-m2", {"expert_shared_count": 1}, "expert_shared_count' is 1"),
+        ("qwen3moe", {"expert_shared_feed_forward_length": 64}, "expert_shared_feed_forward_length' is 64"),
+        ("qwen2moe", {"leading_dense_block_count": 1}, "leading_dense_block_count' is 1"),
+        ("minimax-m2", {"leading_dense_block_count": 1}, "leading_dense_block_count' is 1"),
+        ("qwen3moe", {"expert_weights_norm": False}, "expert_weights_norm' is False.*True in this architecture"),
+        ("qwen2moe", {"expert_weights_norm": True}, "expert_weights_norm' is True.*False in this architecture"),
     ],
 )
 def test_a_variant_is_refused_with_key_and_value(
@@ -59,7 +116,7 @@ def test_a_variant_is_refused_with_key_and_value(
     [
         ("qwen2", {"attention.head_count": 0}, "head_count' is 0"),
         ("qwen2", {"attention.head_count_kv": 0}, "head_count_kv' is 0"),
-        ("qwen2", {"attention.head_count_kv": np.array([2, 0])}, "head_count_kv' is an array of 2: 2, 0"),
+        ("qwen2", {"attention.head_count_kv": np.array([0, 0])}, "head_count_kv' is an array of 2: 0, 0"),
         ("qwen2", {"attention.head_count_kv": np.array([2, 2, 2])}, "head_count_kv' is an array of 3"),
         ("qwen2", {"attention.key_length": 0}, "key_length' is 0"),
         ("qwen2", {"feed_forward_length": 0}, "feed_forward_length' is 0"),
@@ -81,6 +138,12 @@ def test_a_variant_is_refused_with_key_and_value(
         ("deepseek2-v3", {"rope.dimension_count": 96}, r"dimension_count' is 96.*2\.\.95"),
         ("minimax-m2", {"expert_gating_func": None}, "expert_gating_func' is missing"),
         ("gpt-oss", {"attention.sliding_window": 0}, "sliding_window' is 0"),
+        (
+            "gpt-oss",
+            {"attention.sliding_window_pattern": np.array([True])},
+            "an array of 1: True.*4 times true or false",
+        ),
+        ("gpt-oss", {"swiglu_clamp_exp": "x"}, "swiglu_clamp_exp' is 'x'.*a number, or true or false"),
         ("gpt-oss", {"rope.scaling.original_context_length": 0}, "original_context_length' is 0"),
     ],
 )
@@ -149,15 +212,22 @@ HOSTILE: dict[type, list[Any]] = {
 }
 
 OPTIONAL_KEYS = {
+    "attention.causal": True,
+    "attention.recurrent_layers": 0,
     "attention.scale": 0.0,
+    "attention.sliding_window": 0,
+    "attention.sliding_window_pattern": 2,
     "expert_group_count": 0,
     "expert_group_used_count": 1,
+    "expert_shared_feed_forward_length": 0,
+    "expert_weights_norm": True,
     "nextn_predict_layers": 0,
     "rope.scaling.attn_factor": 1.0,
     "rope.scaling.factor": 1.0,
     "rope.scaling.yarn_beta_fast": 32.0,
     "rope.scaling.yarn_beta_slow": 1.0,
     "rope.scaling.yarn_log_multiplier": 0.1,
+    "swiglu_clamp_exp": 0.0,
 }
 """That the tiny models leave out, some or all."""
 

@@ -3,6 +3,7 @@ import pytest
 from gguf import GGMLQuantizationType
 from gguf import quants as oracle
 from gguf.constants import GGML_QUANT_SIZES
+from random_blocks import assert_same_floats, random_rows
 
 from ktdesk_engine.quants.formats import BLOCKS, WeightType, dequantize, row_bytes
 
@@ -11,25 +12,10 @@ RNG_SEED = 20
 every_type = pytest.mark.parametrize("weight_type", WeightType, ids=lambda weight_type: weight_type.name)
 
 
-def random_rows(weight_type: WeightType, num_rows: int, blocks_per_row: int) -> np.ndarray:
-    """Random bytes, so that scales of every kind occur, and a row each of zeros and of ones."""
-    width = blocks_per_row * BLOCKS[weight_type].bytes
-    rows = np.random.default_rng(RNG_SEED).integers(0, 256, (num_rows, width), dtype=np.uint8)
-    rows[0], rows[1] = 0, 255
-    return rows
-
-
 def oracle_dequantize(rows: np.ndarray, weight_type: WeightType) -> np.ndarray:
     with np.errstate(over="ignore", invalid="ignore"):
         values: np.ndarray = oracle.dequantize(rows, GGMLQuantizationType(weight_type))
     return values
-
-
-def assert_same_floats(got: np.ndarray, want: np.ndarray) -> None:
-    """Equal to the sign of a zero; any NaN equals any other."""
-    np.testing.assert_array_equal(got, want)
-    is_number = ~np.isnan(want)
-    np.testing.assert_array_equal(np.signbit(got)[is_number], np.signbit(want)[is_number])
 
 
 def block(*parts: np.ndarray) -> np.ndarray:
