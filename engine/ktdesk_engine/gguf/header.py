@@ -66,14 +66,20 @@ def _read_metadata(cursor: Cursor, num_keys: int) -> tuple[dict[str, Any], int]:
         key = cursor.string(f"metadata key {index}", MAX_KEY_BYTES)
         if not key:
             raise cursor.damaged(f"metadata key {index} is empty")
+        what = f"metadata key {_shown(key)}"
         if key in metadata:
-            raise cursor.damaged(f"metadata key {key!r} is there twice")
-        what = f"metadata key {key!r}"
+            raise cursor.damaged(f"{what} is there twice")
         value_type = cursor.value_type(what)
         metadata[key] = cursor.value(value_type, what)
         if key == _ALIGNMENT_KEY:
             alignment = _checked_alignment(cursor, value_type, metadata[key])
     return metadata, alignment
+
+
+def _shown(key: str) -> str:
+    """On one line, and short: a damaged length makes a key of whatever follows it."""
+    text = repr(key)
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def _checked_alignment(cursor: Cursor, value_type: ValueType, value: Any) -> int:

@@ -29,7 +29,7 @@ def family_of(file: GGUFFile) -> Family:
     """UnsupportedError where the file's architecture is not among those there are, or in a variant of its own."""
     if file.architecture not in families():
         raise UnsupportedError(
-            f"{file.path}: the architecture {file.architecture!r} is not one that this engine knows: "
+            f"{file.path}: the architecture {file.architecture!r:.80} is not one that this engine knows: "
             f"{', '.join(families())}"
         )
     family = families()[file.architecture]

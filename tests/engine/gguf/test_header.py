@@ -158,6 +158,7 @@ def test_absurd_counts_and_lengths_are_refused_at_once(data: bytes, problem: str
     [
         ((key(b"k", 13, b""),), "metadata key 'k' has the unknown value type 13 (0..12 are known)"),
         ((key(b"k", ValueType.UINT8, b"\1"),) * 2, "metadata key 'k' is there twice"),
+        ((key(b"k" * 9000, 13, b""),), f"metadata key '{'k' * 76}... has the unknown value type 13"),
         ((key(b"", ValueType.UINT8, b"\1"),), "metadata key 0 is empty"),
         ((key(b"\xff", ValueType.UINT8, b"\1"),), r"metadata key 0 is not UTF-8: b'\xff'"),
         ((key(b"k", ValueType.STRING, text(b"a\xff")),), r"metadata key 'k' is not UTF-8: b'a\xff'"),

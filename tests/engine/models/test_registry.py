@@ -6,6 +6,7 @@ import ast
 from pathlib import Path
 
 import pytest
+from gguf import GGUFWriter
 from tiny_models import TINY
 
 from ktdesk_engine import models
@@ -31,12 +32,21 @@ def test_model_files_do_not_import_each_other(path: Path) -> None:
 
 
 def test_an_unknown_architecture_is_refused_with_the_known_ones(tmp_path: Path) -> None:
-    from gguf import GGUFWriter
+    with pytest.raises(UnsupportedError, match=r"odd\.gguf: the architecture 'mamba9'.*deepseek2, .*qwen3moe"):
+        family_of(file_of(tmp_path, "mamba9"))
 
-    writer = GGUFWriter(tmp_path / "odd.gguf", "mamba9")
+
+def test_a_damaged_architecture_is_not_shown_at_length(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedError) as caught:
+        family_of(file_of(tmp_path, "x\n" * 40_000))
+    assert len(str(caught.value)) < 1000
+    assert "\n" not in str(caught.value)
+
+
+def file_of(folder: Path, architecture: str) -> GGUFFile:
+    writer = GGUFWriter(folder / "odd.gguf", architecture)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    with pytest.raises(UnsupportedError, match=r"odd\.gguf: the architecture 'mamba9'.*deepseek2, .*qwen3moe"):
-        family_of(GGUFFile.open(tmp_path / "odd.gguf"))
+    return GGUFFile.open(folder / "odd.gguf")
