@@ -25,7 +25,7 @@ from ktdesk_engine.engine import recommended_sampling
 from ktdesk_engine.errors import EngineError, ModelFileError
 from ktdesk_engine.gguf.file import GGUFFile, TensorInfo
 from ktdesk_engine.machine import available_memory_bytes
-from ktdesk_engine.memory import decide_context
+from ktdesk_engine.memory import decide_cache_type, decide_context
 from ktdesk_engine.models.base import Decoder
 from ktdesk_engine.models.registry import family_of
 from ktdesk_engine.quants.formats import WeightType
@@ -186,7 +186,8 @@ def _load_model(file: GGUFFile) -> Decoder:
 
 
 def _try_sizes(file: GGUFFile, model: Decoder, tokenizer: Tokenizer | None, trials: Trials) -> None:
-    trials.attempt("memory", lambda: decide_context(None, model, available_memory_bytes()))
+    cache_type = decide_cache_type(None, "auto")
+    trials.attempt("memory", lambda: decide_context(None, model, available_memory_bytes(), cache_type))
     if tokenizer is not None and tokenizer.vocab_size > model.vocab_size:
         problem = f"{tokenizer.vocab_size} tokens, but the embedding has {model.vocab_size} rows"
         trials.add("tokenizer", ModelFileError(file.path, problem))

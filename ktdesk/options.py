@@ -10,7 +10,7 @@ import typer
 from ktdesk.text_input import argument_text
 
 if TYPE_CHECKING:  # help must answer without the engine
-    from ktdesk_engine.config import Compute, EngineConfig, SamplingConfig
+    from ktdesk_engine.config import CacheType, Compute, EngineConfig, SamplingConfig
 
 
 RENAMED = {"num_threads": "--threads", "num_logprobs": "--logprobs"}
@@ -93,13 +93,27 @@ class EngineOptions:
     isa: Annotated[
         str | None, typer.Option(help="scalar, avx2 or avx512.", show_default="the widest of this machine")
     ] = None
+    cache_type: Annotated[
+        str | None,
+        typer.Option(
+            help="How past tokens are kept: float32, f16, bf16 or q8_0 (half of 16 bits).",
+            show_default="f16; float32 with --compute float32",
+        ),
+    ] = None
 
     @property
     def config(self) -> EngineConfig:
         from ktdesk_engine.config import EngineConfig
 
         compute = cast("Compute", self.compute)  # EngineConfig checks it
-        return EngineConfig(compute=compute, context=self.context, num_threads=self.threads, isa=self.isa)
+        cache_type = cast("CacheType | None", self.cache_type)
+        return EngineConfig(
+            compute=compute,
+            cache_type=cache_type,
+            context=self.context,
+            num_threads=self.threads,
+            isa=self.isa,
+        )
 
 
 def as_typed(message: str) -> str:

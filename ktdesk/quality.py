@@ -62,7 +62,7 @@ def measure(path: Path, text: Text, options: EngineOptions, window: int, max_tok
 
     The exact path leaves its weights in the file, so that memory holds one copy of them.
     """
-    exact = replace(options, compute="float32", isa=None, context=None)
+    exact = replace(options, compute="float32", isa=None, context=None, cache_type=None)
     with loaded_engine(path, exact) as reference:
         windows, num_tokens = _windows(reference, text, window, max_tokens)
         with loaded_engine(path, options) as tested:

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "attention_tile.h"
 #include "quants.h"
 
 namespace ktdesk {
@@ -42,10 +43,14 @@ struct RowKernels {
     // By WeightType; null where the type has no panels.
     MultiplyPanel multiply_panel[kNumWeightTypes];
 
-    float (*dot)(const float* a, const float* b, int64_t length);
-
     // sum[i] += scale * x[i]
     void (*add_scaled)(float scale, const float* x, float* sum, int64_t length);
+
+    // By WeightType; null where a cache cannot have the type.
+    AttendTile attend_tile[kNumWeightTypes];
+    StoreRow store_row[kNumWeightTypes];
+    MergeRows merge_rows;
+    FinishRow finish_row;
 
     // Reads num_bytes, a multiple of 256, and returns what depends on all of them.
     double (*read_bytes)(const uint8_t* data, int64_t num_bytes);

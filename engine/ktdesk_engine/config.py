@@ -12,8 +12,10 @@ from typing import Literal
 from ktdesk_engine.errors import ConfigError
 
 Compute = Literal["auto", "int8", "float32"]
+CacheType = Literal["float32", "f16", "bf16", "q8_0"]
 
 COMPUTES: tuple[Compute, ...] = ("auto", "int8", "float32")
+CACHE_TYPES: tuple[CacheType, ...] = ("float32", "f16", "bf16", "q8_0")
 MAX_LOGPROBS = 100
 MAX_BIAS = 1_000_000
 """Beyond every logit, and far from where a sum of them overflows."""
@@ -56,6 +58,9 @@ class EngineConfig:
     has no panels (float weights, IQ1 to IQ3, TQ) is computed as in float32. auto: int8."""
     context: int | None = None
     """Tokens of prompt and answer together. Decided: what the model was trained for, if memory allows."""
+    cache_type: CacheType | None = None
+    """How keys and values of past tokens are kept. q8_0: blocks of 32 bytes with a scale, for heads of whole blocks.
+    Decided: float32 where compute is, else f16."""
     num_threads: int | None = None
     """Decided: one per physical core that this process may use."""
     isa: str | None = None
@@ -67,6 +72,10 @@ class EngineConfig:
         _require(self.compute in COMPUTES, f"compute must be one of {', '.join(COMPUTES)}: {self.compute!r}")
         if self.context is not None:
             _require_integer("context", self.context, 1)
+        _require(
+            self.cache_type is None or self.cache_type in CACHE_TYPES,
+            f"cache_type must be one of {', '.join(CACHE_TYPES)}: {self.cache_type!r}",
+        )
         if self.num_threads is not None:
             _require_integer("num_threads", self.num_threads, 1, 1024)
         _require_integer("prefill_chunk", self.prefill_chunk, 1)

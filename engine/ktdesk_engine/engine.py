@@ -26,7 +26,7 @@ from ktdesk_engine.gguf.hparams import Metadata
 from ktdesk_engine.kernels import Floats
 from ktdesk_engine.kv_cache import CachedSequence, KVCache
 from ktdesk_engine.machine import available_memory_bytes, num_physical_cores
-from ktdesk_engine.memory import decide_context
+from ktdesk_engine.memory import decide_cache_type, decide_context
 from ktdesk_engine.models.registry import family_of
 from ktdesk_engine.packing import LoadProgress, check_memory, pack_model, packed_model_bytes
 from ktdesk_engine.runner import Runner
@@ -98,17 +98,19 @@ class Engine:
         panel_bytes = packed_model_bytes(self.model.packables) if compute == "int8" else 0
         available_bytes = available_memory_bytes()
         check_memory(panel_bytes, available_bytes)
+        cache_type = decide_cache_type(config.cache_type, compute)
         self.config = replace(
             config,
             compute=compute,
             num_threads=pool.num_threads,
             isa=pool.isa,
-            context=decide_context(config.context, self.model, available_bytes - panel_bytes),
+            cache_type=cache_type,
+            context=decide_context(config.context, self.model, available_bytes - panel_bytes, cache_type),
         )
         """With everything decided."""
         assert self.config.context is not None
         self.context: int = self.config.context
-        cache = KVCache(self.model.cache_shapes, self.context)
+        cache = KVCache(self.model.cache_shapes, self.context, cache_type)
         if compute == "int8":
             pack_model(self.model.packables, pool, file, progress)
         self._runner = Runner(self.model, cache, config.prefill_chunk, self.tokenizer.vocab_size)

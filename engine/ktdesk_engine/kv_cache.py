@@ -8,14 +8,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence as SequenceOf
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ktdesk_engine.errors import ContextOverflowError
-from ktdesk_engine.kernels import Floats, PagedContext
+from ktdesk_engine.config import CacheType
+from ktdesk_engine.errors import ConfigError, ContextOverflowError
+from ktdesk_engine.kernels import CachedRows, PagedContext, aligned_bytes, cached_row_bytes
+from ktdesk_engine.quants.formats import BLOCKS, WeightType
 
 PAGE_SIZE = 64
+
+WEIGHT_TYPES: dict[CacheType, WeightType] = {
+    "float32": WeightType.F32,
+    "f16": WeightType.F16,
+    "bf16": WeightType.BF16,
+    "q8_0": WeightType.Q8_0,
+}
 
 
 @dataclass(frozen=True)
@@ -29,15 +38,32 @@ class LayerCacheShape:
     """The value is the first value_length elements of the key: the latent of multi-head latent attention."""
 
     @property
-    def num_floats(self) -> int:
-        own_value = 0 if self.values_in_keys else self.value_length
-        return self.num_kv_heads * (self.key_length + own_value)
+    def row_lengths(self) -> list[int]:
+        """Elements of what is kept for each head."""
+        return [self.key_length] if self.values_in_keys else [self.key_length, self.value_length]
+
+    def num_bytes(self, cache_type: CacheType) -> int:
+        """Of one token."""
+        weight_type = WEIGHT_TYPES[cache_type]
+        return self.num_kv_heads * sum(cached_row_bytes(weight_type, length) for length in self.row_lengths)
 
 
-def cache_bytes(shapes: SequenceOf[LayerCacheShape], context: int) -> int:
+def cache_bytes(shapes: SequenceOf[LayerCacheShape], context: int, cache_type: CacheType) -> int:
     """Bytes of the cache for `context` tokens, whole pages."""
     num_positions = math.ceil(context / PAGE_SIZE) * PAGE_SIZE
-    return num_positions * sum(shape.num_floats for shape in shapes) * 4
+    return num_positions * sum(shape.num_bytes(cache_type) for shape in shapes)
+
+
+def check_cache_type(shapes: SequenceOf[LayerCacheShape], cache_type: CacheType) -> None:
+    """ConfigError where heads are no whole number of the type's blocks."""
+    block = BLOCKS[WEIGHT_TYPES[cache_type]].values
+    for shape in shapes:
+        for length in (shape.key_length, shape.value_length):
+            if length % block:
+                raise ConfigError(
+                    f"a cache of type {cache_type} has blocks of {block} values, but this model's heads have {length}: "
+                    "use f16 or bf16"
+                )
 
 
 @dataclass
@@ -51,17 +77,17 @@ class CachedSequence:
 class KVCache:
     """The pages of all layers. The memory of a page is touched when it is first written."""
 
-    def __init__(self, shapes: SequenceOf[LayerCacheShape], context: int) -> None:
+    def __init__(self, shapes: SequenceOf[LayerCacheShape], context: int, cache_type: CacheType = "float32") -> None:
+        check_cache_type(shapes, cache_type)
         num_pages = math.ceil(context / PAGE_SIZE)
         self.context = context
         self._free_pages = list(range(num_pages - 1, -1, -1))
-        self._keys = [
-            np.empty((num_pages, PAGE_SIZE, shape.num_kv_heads, shape.key_length), np.float32) for shape in shapes
-        ]
+        weight_type = WEIGHT_TYPES[cache_type]
+        self._keys = [_pages(weight_type, num_pages, shape.num_kv_heads, shape.key_length) for shape in shapes]
         self._values = [
-            keys[..., : shape.value_length]
+            replace(keys, length=shape.value_length)
             if shape.values_in_keys
-            else np.empty((num_pages, PAGE_SIZE, shape.num_kv_heads, shape.value_length), np.float32)
+            else _pages(weight_type, num_pages, shape.num_kv_heads, shape.value_length)
             for shape, keys in zip(shapes, self._keys, strict=True)
         ]
 
@@ -94,18 +120,16 @@ class KVCache:
         sequence.pages.clear()
         sequence.length = 0
 
-    def write(self, layer: int, context: PagedContext, keys: Floats, values: Floats | None) -> None:
-        """Stores keys and values (T, heads, D) of the batch's tokens; no values where they lie in the keys."""
-        pages = context.page_tables[context.sequences, context.positions // PAGE_SIZE]
-        offsets = context.positions % PAGE_SIZE
-        self._keys[layer][pages, offsets] = keys
-        if values is not None:
-            self._values[layer][pages, offsets] = values
-
-    def keys(self, layer: int) -> Floats:
-        """(pages, PAGE_SIZE, heads, D)"""
+    def keys(self, layer: int) -> CachedRows:
+        """Of all pages."""
         return self._keys[layer]
 
-    def values(self, layer: int) -> Floats:
-        """(pages, PAGE_SIZE, heads, D)"""
+    def values(self, layer: int) -> CachedRows:
+        """Of all pages."""
         return self._values[layer]
+
+
+def _pages(weight_type: WeightType, num_pages: int, num_kv_heads: int, length: int) -> CachedRows:
+    """A head's positions lie side by side: a thread reads one head of a page from beginning to end."""
+    row_bytes = cached_row_bytes(weight_type, length)
+    return CachedRows(weight_type, length, aligned_bytes(num_pages, num_kv_heads, PAGE_SIZE, row_bytes))

@@ -1,18 +1,28 @@
-"""How much context fits."""
+"""How the cache keeps its numbers, and how much context fits."""
 
 from __future__ import annotations
 
+from ktdesk_engine.config import CacheType, Compute
 from ktdesk_engine.errors import ConfigError, ResourceError
-from ktdesk_engine.kv_cache import PAGE_SIZE, cache_bytes
+from ktdesk_engine.kv_cache import PAGE_SIZE, cache_bytes, check_cache_type
 from ktdesk_engine.models.base import Decoder
 
 CACHE_SHARE = 0.25
 """Of the available memory that the cache may take where the user names no context: the rest is for the weights."""
 
 
-def decide_context(wish: int | None, model: Decoder, available_bytes: int) -> int:
+def decide_cache_type(wish: CacheType | None, compute: Compute) -> CacheType:
+    """A wish is kept. Without one, the exact path keeps all bits, and others 16: f16, whose error is an eighth of
+    bf16's."""
+    if wish is not None:
+        return wish
+    return "float32" if compute == "float32" else "f16"
+
+
+def decide_context(wish: int | None, model: Decoder, available_bytes: int, cache_type: CacheType) -> int:
     """Tokens of context. A wish is kept or refused; without one, what the model was trained for as far as it fits."""
-    page_bytes = cache_bytes(model.cache_shapes, PAGE_SIZE)
+    check_cache_type(model.cache_shapes, cache_type)
+    page_bytes = cache_bytes(model.cache_shapes, PAGE_SIZE, cache_type)
     if wish is None:
         affordable = int(CACHE_SHARE * available_bytes) // page_bytes * PAGE_SIZE
         context = min(model.context_length, affordable)
@@ -24,7 +34,7 @@ def decide_context(wish: int | None, model: Decoder, available_bytes: int) -> in
             f"a context of {wish} tokens was asked for, but the model was trained for {model.context_length}: ask for "
             "at most that"
         )
-    needed_bytes = cache_bytes(model.cache_shapes, wish)
+    needed_bytes = cache_bytes(model.cache_shapes, wish, cache_type)
     if needed_bytes > available_bytes:
         raise _does_not_fit(wish, needed_bytes, available_bytes)
     return wish
@@ -33,5 +43,6 @@ def decide_context(wish: int | None, model: Decoder, available_bytes: int) -> in
 def _does_not_fit(context: int, needed_bytes: int, available_bytes: int) -> ResourceError:
     return ResourceError(
         f"the cache for a context of {context} tokens needs {needed_bytes / 2**30:.2f} GiB, but "
-        f"{available_bytes / 2**30:.2f} GiB of memory are available: ask for a smaller context, or close something"
+        f"{available_bytes / 2**30:.2f} GiB of memory are available: ask for a smaller context or cache type, or close "
+        "something"
     )

@@ -20,6 +20,13 @@ def eval(
     compute: Annotated[
         str, typer.Option(help="What to measure. int8: quantized weights as bytes. auto: int8.")
     ] = "auto",
+    cache_type: Annotated[
+        str | None,
+        typer.Option(
+            help="What to measure of the cache: float32, f16, bf16 or q8_0.",
+            show_default="f16; float32 with --compute float32",
+        ),
+    ] = None,
     isa: Annotated[
         str | None, typer.Option(help="scalar, avx2 or avx512.", show_default="the widest of this machine")
     ] = None,
@@ -30,13 +37,13 @@ def eval(
 ) -> None:
     """Measure what a way to compute costs in quality.
 
-    Reads a text with the model twice, as --compute says and exactly (float32), and compares what the model
-    expects next, at every token: perplexity, KL divergence, and how often the likeliest token is the same.
+    Reads a text with the model twice, as --compute and --cache-type say and exactly (float32), and compares what
+    the model expects next, at every token: perplexity, KL divergence, and how often the likeliest token is the same.
     """
     from ktdesk.model_paths import model_path
     from ktdesk.quality import as_text, measure, read_text, to_json
 
     wanted = read_text(text)
-    options = EngineOptions(context=window, threads=threads, compute=compute, isa=isa)
+    options = EngineOptions(context=window, threads=threads, compute=compute, isa=isa, cache_type=cache_type)
     report = measure(model_path(model, settings_of(ctx)), wanted, options, window, max_tokens)
     print(to_json(report) if as_json else as_text(report))

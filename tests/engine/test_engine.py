@@ -246,8 +246,8 @@ def test_a_context_beyond_the_training_is_refused(tiny_model: TinyModel) -> None
 
 
 def test_context_follows_the_memory_there_is(tiny_model: TinyModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page of tiny llama-dense is 64 positions x 2 layers x 2 heads x (32 + 32) floats: 64 KiB."""
-    path, page_bytes = tiny_model("llama-dense"), 64 * 1024
+    """A page of tiny llama-dense is 64 positions x 2 layers x 2 heads x (32 + 32) halves: 32 KiB."""
+    path, page_bytes = tiny_model("llama-dense"), 32 * 1024
     monkeypatch.setattr(engine_module, "available_memory_bytes", lambda: 4 * 3 * page_bytes)
     with Engine.load(path) as engine:
         assert engine.context == 3 * 64

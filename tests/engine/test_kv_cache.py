@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import random
 
-import numpy as np
 import pytest
 
-from ktdesk_engine.errors import ContextOverflowError
+from ktdesk_engine.config import CACHE_TYPES, CacheType
+from ktdesk_engine.errors import ConfigError, ContextOverflowError
 from ktdesk_engine.kv_cache import PAGE_SIZE, CachedSequence, KVCache, LayerCacheShape, cache_bytes
 
 SHAPE = LayerCacheShape(num_kv_heads=2, key_length=4, value_length=3)
+SHAPE_OF_BLOCKS = LayerCacheShape(num_kv_heads=1, key_length=64, value_length=64)
+LATENT = LayerCacheShape(num_kv_heads=1, key_length=96, value_length=64, values_in_keys=True)
 
 
 def test_a_sequence_takes_pages_as_it_grows_and_gives_them_back() -> None:
@@ -34,24 +36,33 @@ def test_too_many_tokens_are_refused_and_take_nothing() -> None:
     assert (sequence.length, len(sequence.pages), cache.num_free_pages) == (90, 2, 0)
 
 
-def test_what_is_written_is_found_at_its_page_and_offset() -> None:
-    cache, sequence = KVCache([SHAPE, SHAPE], 2 * PAGE_SIZE), CachedSequence()
-    context = cache.extend(sequence, PAGE_SIZE + 3)
-    rng = np.random.default_rng(0)
-    keys = rng.standard_normal((PAGE_SIZE + 3, 2, 4)).astype(np.float32)
-    values = rng.standard_normal((PAGE_SIZE + 3, 2, 3)).astype(np.float32)
-    cache.write(1, context, keys, values)
-    np.testing.assert_array_equal(cache.keys(1)[sequence.pages[1], 2], keys[PAGE_SIZE + 2])
-    np.testing.assert_array_equal(cache.values(1)[sequence.pages[0], 5], values[5])
+@pytest.mark.parametrize("cache_type", CACHE_TYPES)
+def test_pages_have_as_many_bytes_as_were_counted(cache_type: CacheType) -> None:
+    shapes = [LayerCacheShape(num_kv_heads=2, key_length=64, value_length=32), LATENT]
+    cache = KVCache(shapes, 100, cache_type)
+    arrays = [cache.keys(0).pages, cache.values(0).pages, cache.keys(1).pages]
+    assert sum(array.nbytes for array in arrays) == cache_bytes(shapes, 100, cache_type)
+    bytes_of_32 = {"float32": 128, "f16": 64, "bf16": 64, "q8_0": 34}[cache_type]
+    assert cache_bytes(shapes, 100, cache_type) == 2 * PAGE_SIZE * (2 * (2 + 1) + 3) * bytes_of_32
 
 
 def test_a_latent_cache_keeps_its_values_in_the_keys() -> None:
-    shape = LayerCacheShape(num_kv_heads=1, key_length=6, value_length=4, values_in_keys=True)
-    cache, sequence = KVCache([shape], PAGE_SIZE), CachedSequence()
-    context = cache.extend(sequence, 1)
-    cache.write(0, context, np.arange(6, dtype=np.float32).reshape(1, 1, 6), None)
-    assert cache.values(0)[sequence.pages[0], 0, 0].tolist() == [0, 1, 2, 3]
-    assert cache_bytes([shape], PAGE_SIZE) == PAGE_SIZE * 6 * 4
+    cache = KVCache([LATENT], PAGE_SIZE, "f16")
+    assert cache.values(0).pages is cache.keys(0).pages
+    assert (cache.keys(0).length, cache.values(0).length) == (96, 64)
+
+
+def test_a_head_of_odd_length_fills_up_with_what_counts_as_nothing() -> None:
+    shape = LayerCacheShape(num_kv_heads=1, key_length=17, value_length=16)
+    assert cache_bytes([shape], PAGE_SIZE, "f16") == PAGE_SIZE * (32 + 16) * 2
+
+
+@pytest.mark.parametrize("lengths", [(80, 64), (64, 80)])
+def test_blocks_that_do_not_fit_a_head_are_refused_by_name(lengths: tuple[int, int]) -> None:
+    shape = LayerCacheShape(1, *lengths)
+    with pytest.raises(ConfigError, match=r"q8_0 has blocks of 32 values.*have 80: use f16 or bf16"):
+        KVCache([SHAPE_OF_BLOCKS, shape], PAGE_SIZE, "q8_0")
+    KVCache([shape], PAGE_SIZE, "bf16")
 
 
 def test_no_page_is_ever_held_twice_or_lost() -> None:

@@ -17,6 +17,10 @@ constexpr int64_t kPanelTokens = 4;
 #include "dequantize_avx2.inl"
 #include "lanes_vnni.inl"
 #include "panel_kernels.inl"
+#include "cache_rows.inl"
+#include "vec_math_avx512.inl"
+#include "cache_store.inl"
+#include "attention_kernels.inl"
 #include "probes.inl"
 #include "row_kernels.inl"
 

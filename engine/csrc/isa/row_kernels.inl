@@ -51,16 +51,6 @@ void matmul(const float* weights, int64_t num_rows, int64_t length, const float*
         matmul_tokens<1>(weights, num_rows, length, inputs + t, outputs + t, first_row);
 }
 
-float dot(const float* a, const float* b, int64_t length) {
-    Vec::Type sum = Vec::zero();
-    int64_t k = 0;
-    for (; k + Vec::kWidth <= length; k += Vec::kWidth)
-        sum = Vec::fma(Vec::load(a + k), Vec::load(b + k), sum);
-    if (k < length)
-        sum = Vec::fma(Vec::load_first(a + k, length - k), Vec::load_first(b + k, length - k), sum);
-    return Vec::sum(sum);
-}
-
 void add_scaled(float scale, const float* x, float* sum, int64_t length) {
     const Vec::Type factor = Vec::broadcast(scale);
     int64_t k = 0;
@@ -78,9 +68,10 @@ RowKernels make_table(const char* name) {
     table.name = name;
     fill_dequantize(table.dequantize);
     fill_multiply_panel(table.multiply_panel);
+    fill_attention(table);
+    fill_store_row(table);
     fill_probes(table);
     table.matmul = matmul;
-    table.dot = dot;
     table.add_scaled = add_scaled;
     return table;
 }

@@ -42,6 +42,10 @@ constexpr int64_t kPanelTokens = 2;
 #include "dequantize.inl"
 #include "lanes_scalar.inl"
 #include "panel_kernels.inl"
+#include "cache_rows.inl"
+#include "vec_math_scalar.inl"
+#include "cache_store.inl"
+#include "attention_kernels.inl"
 #include "probes.inl"
 #include "row_kernels.inl"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ktdesk_engine import kernels
 from ktdesk_engine.kernels import (
     AttentionRule,
+    CachedRows,
     ExpertMlp,
     Floats,
     Ids,
@@ -42,8 +43,12 @@ class CpuBackend:
         """In place; x (T, heads, D)."""
         kernels.rope(self.pool, x, cosines, sines, pairing)
 
+    def store_rows(self, rows: CachedRows, context: PagedContext, x: Floats) -> None:
+        """Writes x (T, heads, D) to where the tokens stand."""
+        kernels.store_rows(self.pool, rows, context, x)
+
     def attention(
-        self, queries: Floats, keys: Floats, values: Floats, context: PagedContext, rule: AttentionRule
+        self, queries: Floats, keys: CachedRows, values: CachedRows, context: PagedContext, rule: AttentionRule
     ) -> Floats:
         """(T, heads, D) -> (T, heads, value D)."""
         return kernels.attention(self.pool, queries, keys, values, context, rule)

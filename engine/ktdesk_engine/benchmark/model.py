@@ -49,7 +49,8 @@ class ModelBench:
         self._plan = plan
         self._chunk = engine.config.prefill_chunk
         vocab_size = engine.tokenizer.vocab_size
-        cache = KVCache(engine.model.cache_shapes, plan.context)
+        assert engine.config.cache_type is not None
+        cache = KVCache(engine.model.cache_shapes, plan.context, engine.config.cache_type)
         self._runner = Runner(engine.model, cache, self._chunk, vocab_size)
         self._ids = [int(token) for token in np.random.default_rng(0).integers(0, vocab_size, plan.context)]
 

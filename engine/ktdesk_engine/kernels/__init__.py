@@ -21,7 +21,7 @@ import numpy.typing as npt
 from ktdesk_engine.errors import ConfigError, ResourceError
 from ktdesk_engine.kernels import _kernels
 from ktdesk_engine.kernels._kernels import WorkerPool as WorkerPool
-from ktdesk_engine.quants.formats import BLOCKS, WeightType
+from ktdesk_engine.quants.formats import BLOCKS, WeightType, row_bytes
 
 Floats = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int32]
@@ -30,6 +30,7 @@ Blocks = npt.NDArray[np.uint8]
 ISA_VARIABLE = "KTDESK_ISA"
 PANEL_ROWS = 16
 CACHE_LINE = 64
+CACHE_PADDING = 16
 
 _forced_isa: ContextVar[str | None] = ContextVar("forced_isa", default=None)
 
@@ -123,6 +124,32 @@ class PagedContext:
     """(T,): the row of page_tables of each token."""
     positions: Ids
     """(T,): a token sees positions 0..its own."""
+
+    @property
+    def as_tuple(self) -> tuple[Ids, Ids, Ids]:
+        return self.page_tables, self.sequences, self.positions
+
+
+@dataclass(frozen=True)
+class CachedRows:
+    """Keys or values of one layer."""
+
+    type: WeightType
+    """F32, F16, BF16 or Q8_0."""
+    length: int
+    """Elements of a head; zeros follow up to a multiple of CACHE_PADDING."""
+    pages: Blocks
+    """(pages, heads, page_size, row bytes). A row may be longer than length asks for: what follows is not read."""
+
+    @property
+    def as_tuple(self) -> tuple[int, int, Blocks]:
+        return int(self.type), self.length, self.pages
+
+
+def cached_row_bytes(weight_type: WeightType, length: int) -> int:
+    """Bytes of a cached head of `length` elements; ValueError where that is not a whole number of blocks."""
+    row_bytes(weight_type, length)
+    return row_bytes(weight_type, -(-length // CACHE_PADDING) * CACHE_PADDING)
 
 
 @dataclass(frozen=True)
@@ -251,27 +278,33 @@ def expert_mlp(pool: WorkerPool, mlp: ExpertMlp, x: Floats, ids: Ids, weights: F
     return out
 
 
+def store_rows(pool: WorkerPool, rows: CachedRows, context: PagedContext, x: Floats) -> None:
+    """Writes x (T, heads, length) to where the tokens stand, as the type of the rows has it.
+
+    Finite numbers stay finite: those too large for 16 bits become the largest there is. Others become NaN.
+    """
+    _kernels.store_rows(pool, rows.as_tuple, context.as_tuple, x)
+
+
 def attention(
     pool: WorkerPool,
     queries: Floats,
-    keys: Floats,
-    values: Floats,
+    keys: CachedRows,
+    values: CachedRows,
     context: PagedContext,
     rule: AttentionRule,
 ) -> Floats:
-    """queries (T, heads, D) over keys and values (pages, page_size, key heads, D) -> (T, heads, value D).
+    """queries (T, heads, D) over cached keys and values -> (T, heads, value D).
 
     The cache holds the tokens' own keys and values already.
     """
-    out = np.empty((queries.shape[0], queries.shape[1], values.shape[3]), np.float32)
+    out = np.empty((*queries.shape[:2], values.length), np.float32)
     _kernels.attention(
         pool,
         queries,
-        keys,
-        values,
-        context.page_tables,
-        context.sequences,
-        context.positions,
+        keys.as_tuple,
+        values.as_tuple,
+        context.as_tuple,
         out,
         rule.scale,
         rule.window,

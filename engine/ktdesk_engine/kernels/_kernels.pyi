@@ -7,6 +7,8 @@ _Floats = npt.NDArray[np.float32]
 _Ids = npt.NDArray[np.int32]
 _Blocks = npt.NDArray[np.uint8]
 _PackedShape = tuple[int, int] | None
+_CachedRows = tuple[int, int, _Blocks]
+_Context = tuple[_Ids, _Ids, _Ids]
 _ExpertWeight = tuple[int, _Blocks, _PackedShape, _Floats | None]
 
 class WorkerPool:
@@ -35,14 +37,13 @@ def expert_mlp(
     x: _Floats,
     out: _Floats,
 ) -> None: ...
+def store_rows(pool: WorkerPool, rows: _CachedRows, context: _Context, x: _Floats) -> None: ...
 def attention(
     pool: WorkerPool,
     queries: _Floats,
-    keys: _Floats,
-    values: _Floats,
-    page_tables: _Ids,
-    sequences: _Ids,
-    positions: _Ids,
+    keys: _CachedRows,
+    values: _CachedRows,
+    context: _Context,
     out: _Floats,
     scale: float,
     window: int,

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 
 from ktdesk_engine.kernels import (
+    CACHE_PADDING,
     Activation,
     AttentionRule,
+    CachedRows,
     ExpertMlp,
     ExpertWeight,
     Floats,
@@ -15,10 +19,13 @@ from ktdesk_engine.kernels import (
     PagedContext,
     RopePairing,
     Weight,
+    cached_row_bytes,
 )
 from ktdesk_engine.quants import formats as quants
+from ktdesk_engine.quants.formats import WeightType
 
 Doubles = npt.NDArray[np.float64]
+Bytes = npt.NDArray[np.uint8]
 
 
 def _values(weight: Weight) -> Doubles:
@@ -65,27 +72,84 @@ def expert_mlp(mlp: ExpertMlp, x: Floats, ids: Ids, weights: Floats) -> Doubles:
     return out
 
 
-def attention(queries: Floats, keys: Floats, values: Floats, context: PagedContext, rule: AttentionRule) -> Doubles:
-    """queries (T, heads, D); keys, values (pages, page_size, key heads, D) -> (T, heads, value D)."""
+def cached_values(rows: CachedRows) -> Doubles:
+    """What a cache holds: (pages, heads, page_size, length)."""
+    num_bytes = cached_row_bytes(rows.type, rows.length)
+    return quants.dequantize(rows.pages[..., :num_bytes], rows.type)[..., : rows.length].astype(np.float64)
+
+
+def store_rows(rows: CachedRows, context: PagedContext, x: Floats) -> None:
+    """x (T, heads, length) to where the tokens stand."""
+    padded = np.zeros((*x.shape[:2], -(-rows.length // CACHE_PADDING) * CACHE_PADDING), np.float32)
+    padded[..., : rows.length] = x
+    stored = _ENCODERS[rows.type](padded)
+    page_size = rows.pages.shape[2]
+    pages = context.page_tables[context.sequences, context.positions // page_size]
+    rows.pages[pages, :, context.positions % page_size, : stored.shape[-1]] = stored
+
+
+def _bounded(x: Floats, limit: float) -> Floats:
+    """Finite numbers within the limit, both zeros as zero; NaN for others."""
+    return np.where(np.isfinite(x), np.clip(x, -limit, limit) + 0, np.nan).astype(np.float32)
+
+
+def _to_f16(x: Floats) -> Bytes:
+    return _bounded(x, 65504).astype("<f2").view(np.uint8)
+
+
+def _to_bf16(x: Floats) -> Bytes:
+    """The upper half of the bits, rounded: to the even one of two as near."""
+    largest = float(np.array(0x7F7F0000, np.uint32).view(np.float32))
+    bits = _bounded(x, largest).view(np.uint32)
+    rounded = (bits + (0x7FFF + (bits >> np.uint32(16) & 1)).astype(np.uint32)) >> np.uint32(16)
+    return np.where(np.isfinite(x), rounded, 0x7FC0).astype("<u2").view(np.uint8)
+
+
+def _to_q8_0(x: Floats) -> Bytes:
+    """Blocks of 32: the float16 scale, then codes in -127..127 against the scale as it is stored."""
+    blocks = x.reshape(*x.shape[:-1], -1, 32)
+    is_finite = np.isfinite(blocks).all(-1, keepdims=True)
+    known = np.where(is_finite, blocks, 0).astype(np.float32)
+    scales = _bounded(np.abs(known).max(-1, keepdims=True) / np.float32(127), 65504).astype("<f2")
+    inverses = np.divide(1, scales, where=scales > 0, out=np.zeros(scales.shape, np.float32), dtype=np.float32)
+    codes = np.rint(np.clip(known * inverses, -127, 127)).astype(np.int8)
+    scales = np.where(is_finite, scales, np.float16(np.nan)).astype("<f2")
+    stored = np.concatenate([scales.view(np.uint8), codes.view(np.uint8)], axis=-1)
+    return stored.reshape(*x.shape[:-1], -1)
+
+
+_ENCODERS: dict[WeightType, Callable[[Floats], Bytes]] = {
+    WeightType.F32: lambda x: x.view(np.uint8),
+    WeightType.F16: _to_f16,
+    WeightType.BF16: _to_bf16,
+    WeightType.Q8_0: _to_q8_0,
+}
+
+
+def attention(
+    queries: Floats, keys: CachedRows, values: CachedRows, context: PagedContext, rule: AttentionRule
+) -> Doubles:
+    """queries (T, heads, D) over cached keys and values -> (T, heads, value D)."""
     num_tokens, num_heads, _ = queries.shape
-    _, page_size, num_kv_heads, value_length = values.shape
-    out = np.empty((num_tokens, num_heads, value_length))
+    _, num_kv_heads, page_size, _ = keys.pages.shape
+    all_keys, all_values = cached_values(keys), cached_values(values)
+    out = np.empty((num_tokens, num_heads, values.length))
     for t in range(num_tokens):
         end = int(context.positions[t]) + 1
         positions = np.arange(max(0, end - rule.window) if rule.window else 0, end)
         pages = context.page_tables[context.sequences[t]][positions // page_size]
-        seen_keys = keys[pages, positions % page_size].astype(np.float64)  # (P, key heads, D)
-        seen_values = values[pages, positions % page_size].astype(np.float64)
         for head in range(num_heads):
             kv_head = head * num_kv_heads // num_heads
-            scores = rule.scale * (seen_keys[:, kv_head] @ queries[t, head].astype(np.float64))
+            seen_keys = all_keys[pages, kv_head, positions % page_size]
+            seen_values = all_values[pages, kv_head, positions % page_size]
+            scores = rule.scale * (seen_keys @ queries[t, head].astype(np.float64))
             if rule.soft_cap:
                 scores = rule.soft_cap * np.tanh(scores / rule.soft_cap)
             sink = [] if rule.sinks is None else [rule.sinks[head]]
             largest = np.max([*scores, *sink])
             shares = np.exp(scores - largest)
             total = shares.sum() + sum(np.exp(s - largest) for s in sink)
-            out[t, head] = shares / total @ seen_values[:, kv_head]
+            out[t, head] = shares / total @ seen_values
     return out
 
 

@@ -120,10 +120,11 @@ class GroupedQueryAttention:
         keys = keys.reshape(-1, s.num_kv_heads, s.key_length)
         self._backend.rope(queries, *turns, self._rope.pairing)
         self._backend.rope(keys, *turns, self._rope.pairing)
-        cache.write(self._layer, batch.context, keys, values.reshape(-1, s.num_kv_heads, s.value_length))
-        mixed = self._backend.attention(
-            queries, cache.keys(self._layer), cache.values(self._layer), batch.context, self._rule
-        )
+        values = values.reshape(-1, s.num_kv_heads, s.value_length)
+        cached_keys, cached_values = cache.keys(self._layer), cache.values(self._layer)
+        self._backend.store_rows(cached_keys, batch.context, keys)
+        self._backend.store_rows(cached_values, batch.context, values)
+        mixed = self._backend.attention(queries, cached_keys, cached_values, batch.context, self._rule)
         return self._output(mixed.reshape(len(x), -1))
 
 

@@ -110,16 +110,11 @@ class LatentAttention:
 
     def __call__(self, x: Floats, batch: Batch, turns: Turns, cache: KVCache) -> Floats:
         """(T, H) -> (T, H); adds the batch's latents to the cache."""
-        cache.write(self._layer, batch.context, self._cached(x, turns), None)
-        mixed = self._backend.attention(
-            self._absorbed_queries(x, turns),
-            cache.keys(self._layer),
-            cache.values(self._layer),
-            batch.context,
-            self._rule,
-        )
-        values = self._backend.linear_per_head(self._value_up, mixed)
-        return self._output(values.reshape(len(x), -1))
+        keys, values = cache.keys(self._layer), cache.values(self._layer)
+        self._backend.store_rows(keys, batch.context, self._cached(x, turns))
+        mixed = self._backend.attention(self._absorbed_queries(x, turns), keys, values, batch.context, self._rule)
+        outputs = self._backend.linear_per_head(self._value_up, mixed)
+        return self._output(outputs.reshape(len(x), -1))
 
     def _cached(self, x: Floats, turns: Turns) -> Floats:
         """What the cache keeps: the normed latent, then the turned part. (T, 1, latent + turning)."""

@@ -10,10 +10,8 @@ import pytest
 from ktdesk_engine import kernels
 from ktdesk_engine.kernels import (
     Activation,
-    AttentionRule,
     ExpertMlp,
     ExpertWeight,
-    PagedContext,
     RopePairing,
     Weight,
     WorkerPool,
@@ -123,40 +121,6 @@ def test_expert_mlp_takes_all_tokens_on_one_expert_and_the_halves_of_a_merged_we
     )
     ids, weights, x = np.full((20, 1), 1, np.int32), np.ones((20, 1), np.float32), random_floats(20, H)
     assert_close(kernels.expert_mlp(pool, mlp, x, ids, weights), reference.expert_mlp(mlp, x, ids, weights))
-
-
-@pytest.mark.parametrize("rule", ["plain", "window", "soft_cap", "sinks"])
-@pytest.mark.parametrize(
-    ("heads", "kv_heads", "length", "value_length"), [(1, 1, 8, 8), (6, 2, 20, 12), (9, 1, 64, 48)]
-)
-def test_attention_matches_reference(
-    pool: WorkerPool, rule: str, heads: int, kv_heads: int, length: int, value_length: int
-) -> None:
-    pages, page_size = 7, 4
-    rules = {
-        "plain": AttentionRule(scale=0.3),
-        "window": AttentionRule(scale=0.3, window=3),
-        "soft_cap": AttentionRule(scale=3.0, soft_cap=2.0),
-        "sinks": AttentionRule(scale=0.3, sinks=random_floats(heads, seed=9)),
-    }
-    context = PagedContext(
-        page_tables=np.array([[3, 0, 6], [5, 2, 1]], np.int32),  # two sequences, pages in no order
-        sequences=np.array([0, 0, 1, 1], np.int32),
-        positions=np.array([0, 9, 3, 4], np.int32),  # the first, the middle of a page, both sides of a border
-    )
-    queries = random_floats(4, heads, length)
-    keys = random_floats(pages, page_size, kv_heads, length, seed=1)
-    values = random_floats(pages, page_size, kv_heads, value_length, seed=2)
-    got = kernels.attention(pool, queries, keys, values, context, rules[rule])
-    assert_close(got, reference.attention(queries, keys, values, context, rules[rule]))
-
-
-def test_attention_takes_values_that_lie_in_the_keys(pool: WorkerPool) -> None:
-    keys = random_floats(2, 4, 1, 24)
-    context = PagedContext(np.array([[1, 0]], np.int32), np.zeros(2, np.int32), np.array([4, 5], np.int32))
-    queries, rule = random_floats(2, 4, 24, seed=3), AttentionRule(scale=0.2)
-    got = kernels.attention(pool, queries, keys, keys[..., :16], context, rule)
-    assert_close(got, reference.attention(queries, keys, keys[..., :16], context, rule))
 
 
 def test_rms_norm_matches_reference(pool: WorkerPool) -> None:
