@@ -79,7 +79,8 @@ def _against(comparison: Comparison) -> Iterator[str]:
 
 def _cells(cells: tuple[str, ...]) -> str:
     first, *rest = zip(cells, COLUMNS, strict=True)
-    return f"{first[0]:<{first[1]}}" + "".join(f"{cell:>{width}}" for cell, width in rest)
+    # A cell that is wider than its column still stands apart from the one before it.
+    return f"{first[0]:<{first[1]}}" + "".join(f" {cell:>{width - 1}}" for cell, width in rest)
 
 
 def _line(label: str, value: str) -> str:
