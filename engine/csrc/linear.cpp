@@ -42,7 +42,7 @@ void linear(WorkerPool& pool, const Matrix& matrix, const float* bias, const flo
     const RowKernels& kernels = pool.kernels();
     const float** vectors = pool.buffer(WorkerPool::kPointers).reserve_array<const float*>(2 * num_tokens);
     float** outputs = const_cast<float**>(vectors + num_tokens);
-    int32_t* row_ids = pool.buffer(WorkerPool::kPairs).reserve_array<int32_t>(num_tokens);
+    int32_t* row_ids = pool.buffer(WorkerPool::kRowIds).reserve_array<int32_t>(num_tokens);
     for (int64_t t = 0; t < num_tokens; ++t) {
         vectors[t] = x + t * matrix.length;
         outputs[t] = out + t * matrix.num_rows;

@@ -53,7 +53,8 @@ class EngineConfig:
     """How a model is run. None means that the engine decides (`Engine.config` says what it decided)."""
 
     compute: Compute = "auto"
-    """float32: weights dequantized exactly, activations and cache in float32. The definition of right.
+    """float32: weights dequantized exactly, activations in float32, and the cache too unless cache_type says
+    otherwise. The definition of right.
     int8: quantized weights are packed in memory and multiplied as bytes, activations as two bytes of 15 bits; what
     has no panels (float weights, IQ1 to IQ3, TQ) is computed as in float32. auto: int8."""
     context: int | None = None

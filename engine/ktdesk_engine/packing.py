@@ -59,14 +59,10 @@ def pack_model(
 
     def packed(weight: Weight) -> Weight:
         nonlocal done_bytes
-        if kernels.has_panels(weight):
-            weight_bytes = weight.blocks.nbytes
-            weight = kernels.pack(pool, weight, file.drop)
-        else:
-            weight_bytes = weight.blocks.nbytes
-        done_bytes += weight_bytes
+        done_bytes += weight.blocks.nbytes
+        result = kernels.pack(pool, weight, file.drop) if kernels.has_panels(weight) else weight
         progress(LoadProgress(done_bytes, total_bytes))
-        return weight
+        return result
 
     for layer in packables:
         layer.pack(packed)
