@@ -6,6 +6,7 @@
 
 #include "attention_tile.h"
 #include "quants.h"
+#include "tiles.h"
 
 namespace ktdesk {
 
@@ -51,6 +52,9 @@ struct RowKernels {
     StoreRow store_row[kNumWeightTypes];
     MergeRows merge_rows;
     FinishRow finish_row;
+
+    // Null where the instruction set has no tiles.
+    const TileKernels* tiles;
 
     // Reads num_bytes, a multiple of 256, and returns what depends on all of them.
     double (*read_bytes)(const uint8_t* data, int64_t num_bytes);
