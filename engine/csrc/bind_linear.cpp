@@ -1,0 +1,54 @@
+// Products with matrices, and single rows of them.
+#include "bindings.h"
+#include "linear.h"
+
+namespace ktdesk {
+
+namespace {
+
+void call_linear(WorkerPool& pool, int type, const Blocks2& weight, const PackedShape& packed,
+                 const Floats2& x, const OutFloats2& out, const std::optional<Floats1>& bias) {
+    const Matrix matrix = as_matrix(pool, type, weight, packed);
+    require(dim(x, 1) == matrix.length, "linear: x must have the row length of the weight");
+    require(dim(out, 0) == dim(x, 0) && dim(out, 1) == matrix.num_rows, "linear: out must be (tokens, rows)");
+    require(!bias || dim(*bias, 0) == matrix.num_rows, "linear: one bias for each row");
+    run_alone(pool, [&] { linear(pool, matrix, data_or_null(bias), x.data(), dim(x, 0), out.data()); });
+}
+
+void call_linear_per_head(WorkerPool& pool, int type_id, const Blocks3& weight,
+                          const StridedArray<const float, 3>& x, const Array<float, 3>& out) {
+    const WeightType type = checked_type(pool, type_id);
+    const int64_t num_heads = dim(weight, 0), num_rows = dim(weight, 1), row_bytes = dim(weight, 2);
+    require_contiguous_rows(weight);
+    const HeadMatrices matrices = {
+        {type, weight.data(), row_bytes, num_rows, row_length(type, row_bytes)}, weight.stride(0), num_heads};
+    require(dim(x, 1) == num_heads && dim(x, 2) == matrices.first.length && x.stride(2) == 1,
+            "linear_per_head: x must be (tokens, heads, row length), its vectors contiguous");
+    require(dim(out, 0) == dim(x, 0) && dim(out, 1) == num_heads && dim(out, 2) == num_rows,
+            "linear_per_head: out must be (tokens, heads, rows)");
+    const HeadVectors vectors = {x.data(), x.stride(0), x.stride(1)};
+    run_alone(pool, [&] { linear_per_head(pool, matrices, vectors, dim(x, 0), out.data()); });
+}
+
+void call_get_rows(WorkerPool& pool, int type, const Blocks2& weight, const Ids1& ids,
+                   const OutFloats2& out) {
+    const Matrix matrix = as_matrix(pool, type, weight);
+    require(dim(out, 0) == dim(ids, 0) && dim(out, 1) == matrix.length,
+            "get_rows: out must be (ids, row length)");
+    check_ids(ids.data(), ids.size(), matrix.num_rows, "get_rows: an id is outside the matrix");
+    run_alone(pool, [&] { get_rows(pool, matrix, ids.data(), dim(ids, 0), out.data()); });
+}
+
+}  // namespace
+
+void bind_linear(nb::module_& m) {
+    m.def("linear", call_linear, nb::arg("pool"), nb::arg("type"), nb::arg("weight").noconvert(),
+          nb::arg("packed").none(), nb::arg("x").noconvert(), nb::arg("out").noconvert(),
+          nb::arg("bias").none().noconvert());
+    m.def("linear_per_head", call_linear_per_head, nb::arg("pool"), nb::arg("type"),
+          nb::arg("weight").noconvert(), nb::arg("x").noconvert(), nb::arg("out").noconvert());
+    m.def("get_rows", call_get_rows, nb::arg("pool"), nb::arg("type"), nb::arg("weight").noconvert(),
+          nb::arg("ids").noconvert(), nb::arg("out").noconvert());
+}
+
+}  // namespace ktdesk

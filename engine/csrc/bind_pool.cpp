@@ -1,0 +1,28 @@
+// The worker pool, and the instruction sets that it can have.
+#include <nanobind/stl/vector.h>
+
+#include "bindings.h"
+#include "dispatch.h"
+
+namespace ktdesk {
+
+namespace {
+
+void make_pool(WorkerPool* self, int num_threads, const std::string& isa) {
+    const RowKernels* kernels = find_row_kernels(isa);
+    require(num_threads >= 1, "a pool needs at least one thread");
+    require(kernels != nullptr, "this machine has no such instruction set");
+    new (self) WorkerPool(num_threads, *kernels);
+}
+
+}  // namespace
+
+void bind_pool(nb::module_& m) {
+    nb::class_<WorkerPool>(m, "WorkerPool")
+        .def("__init__", make_pool, nb::arg("num_threads"), nb::arg("isa"))
+        .def_prop_ro("num_threads", &WorkerPool::num_threads)
+        .def_prop_ro("isa", [](const WorkerPool& pool) { return std::string(pool.kernels().name); });
+    m.def("isas", available_isas, nb::arg("with_variants"));
+}
+
+}  // namespace ktdesk

@@ -1,0 +1,114 @@
+"""Weights as kernels take them: rows as the file has them, or panels of 16 rows (csrc/panels.h)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+
+from ktdesk_engine.kernels import _kernels
+from ktdesk_engine.kernels.arrays import Blocks, Floats, aligned_bytes
+from ktdesk_engine.kernels.pools import WorkerPool
+from ktdesk_engine.quants.formats import BLOCKS, WeightType
+
+PANEL_ROWS = 16
+
+
+class PackedShape(NamedTuple):
+    """What panels do not tell of themselves."""
+
+    num_rows: int
+    row_length: int
+
+
+@dataclass(frozen=True)
+class Weight:
+    """Rows of weights as they lie in the file, or packed in panels of 16 rows (csrc/panels.h)."""
+
+    type: WeightType
+    blocks: Blocks
+    """(rows, row_bytes), or (E, rows, row_bytes). In panels: (panels, panel_bytes), or (E, panels, panel_bytes)."""
+    packed: PackedShape | None = None
+    """None: rows as they lie in the file."""
+
+    @property
+    def num_rows(self) -> int:
+        return self.packed.num_rows if self.packed else int(self.blocks.shape[-2])
+
+    @property
+    def row_length(self) -> int:
+        """Weights in a row: the width of what it is multiplied with."""
+        if self.packed:
+            return self.packed.row_length
+        block = BLOCKS[self.type]
+        return int(self.blocks.shape[-1]) // block.bytes * block.values
+
+
+@dataclass(frozen=True)
+class ExpertWeight:
+    """One weight of all experts: blocks (E, rows, row_bytes), bias (E, rows)."""
+
+    weight: Weight
+    bias: Floats | None = None
+
+    @property
+    def as_tuple(self) -> tuple[int, Blocks, PackedShape | None, Floats | None]:
+        return int(self.weight.type), self.weight.blocks, self.weight.packed, self.bias
+
+
+class Activation(IntEnum):
+    """What stands between gate and up and down."""
+
+    SWIGLU = 0
+    """silu(gate) * up"""
+    SWIGLU_OAI = 1
+    """g = min(gate, 7), u = clamp(up, -7, 7): g * sigmoid(1.702 g) * (u + 1)"""
+
+
+@dataclass(frozen=True)
+class ExpertMlp:
+    """gate and up are (E, I, H), down is (E, H, I)."""
+
+    gate: ExpertWeight
+    up: ExpertWeight
+    down: ExpertWeight
+    activation: Activation = Activation.SWIGLU
+
+    @property
+    def weights(self) -> list[Weight]:
+        return [self.gate.weight, self.up.weight, self.down.weight]
+
+    def with_weights(self, replaced: Callable[[Weight], Weight]) -> ExpertMlp:
+        """The same with replaced(weight) for each weight."""
+        gate, up, down = (replace(part, weight=replaced(part.weight)) for part in (self.gate, self.up, self.down))
+        return replace(self, gate=gate, up=up, down=down)
+
+
+def has_panels(weight: Weight) -> bool:
+    """Whether rows of this type and length can be packed."""
+    return _kernels.panel_bytes(int(weight.type), weight.row_length) > 0
+
+
+def packed_bytes(weight: Weight) -> int:
+    """What the weight takes in panels; 0 where it has none."""
+    num_panels = -(-weight.num_rows // PANEL_ROWS)
+    panel_bytes = _kernels.panel_bytes(int(weight.type), weight.row_length)
+    return math.prod(weight.blocks.shape[:-2]) * num_panels * panel_bytes
+
+
+def pack(pool: WorkerPool, weight: Weight, when_read: Callable[[Blocks], None] = lambda rows: None) -> Weight:
+    """The same weights in panels, their values unchanged. `has_panels` holds.
+
+    when_read is called with rows (rows, row_bytes) that are not needed any more.
+    """
+    shape = PackedShape(weight.num_rows, weight.row_length)
+    panel_bytes = _kernels.panel_bytes(int(weight.type), weight.row_length)
+    panels = aligned_bytes(*weight.blocks.shape[:-2], -(-weight.num_rows // PANEL_ROWS), panel_bytes)
+    for index in np.ndindex(weight.blocks.shape[:-2]):
+        _kernels.pack(pool, int(weight.type), weight.blocks[index], panels[index])
+        when_read(weight.blocks[index])
+    return Weight(weight.type, panels, shape)
