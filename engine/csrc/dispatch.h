@@ -15,4 +15,7 @@ std::vector<std::string> available_isas(bool with_variants);
 // Null where the name is unknown or the machine lacks it.
 const RowKernels* find_row_kernels(const std::string& isa);
 
+// Empty where "amx" is available.
+std::string why_no_amx();
+
 }  // namespace ktdesk

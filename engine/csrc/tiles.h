@@ -12,10 +12,17 @@ namespace ktdesk {
 
 constexpr int64_t kTileRows = 16;
 constexpr int64_t kTileValues = 32;
+constexpr int64_t kTileStride = 64;  // bytes of a row of a tile
+constexpr int64_t kTileBytes = kTileRows * kTileStride;
+
+// Rows are kept 2^90 times as large: unpacked codes are 2^112 times as small (isa/tile_unpack.inl), and
+// products of both stay in the middle of what float32 holds.
+constexpr int kTileScaleExponent = 90;
 
 // Rows of activations as tiles want them: blocks of 16 rows; in a block, for each 32 values, one tile of 1
 // KB: 16 rows of 32 bfloat16. The values of each quad lie in the order 0, 2, 1, 3, which is the one that
-// unpacked bytes have. They are scaled by kTileScale. Rows that fill up the last block may hold anything.
+// unpacked bytes have. They are 2^kTileScaleExponent times as large. Rows that fill up the last block may
+// hold anything.
 struct TileRows {
     uint16_t* data;    // at a cache line
     int64_t num_rows;  // without those that fill up

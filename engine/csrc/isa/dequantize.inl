@@ -148,7 +148,7 @@ void dequantize_bf16(const uint8_t* row, float* out, int64_t num_values) {
 }
 
 // Fills table[WeightType]; null for the numbers between the types.
-void fill_dequantize(DequantizeRow* table) {
+[[maybe_unused]] void fill_dequantize(DequantizeRow* table) {
     for (int type = 0; type < kNumWeightTypes; ++type) table[type] = nullptr;
     table[F32] = dequantize_f32;
     table[F16] = dequantize_f16;

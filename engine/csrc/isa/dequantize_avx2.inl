@@ -168,7 +168,7 @@ void dequantize_bf16_avx2(const uint8_t* row, float* out, int64_t num_values) {
 }
 
 // Replaces the entries of the types above in a table that fill_dequantize has filled.
-void fill_dequantize_avx2(DequantizeRow* table) {
+[[maybe_unused]] void fill_dequantize_avx2(DequantizeRow* table) {
     table[F16] = dequantize_f16_avx2;
     table[BF16] = dequantize_bf16_avx2;
     table[Q4_0] = dequantize_row_avx2<BlockQ4_0>;

@@ -197,7 +197,7 @@ void multiply_panel(const uint8_t* panel, const QuantizedRows& x, const int32_t*
         panel_tokens<kType, 1>(panel, x, row_ids + t, outputs + t, first_row, num_rows);
 }
 
-void fill_multiply_panel(MultiplyPanel* table) {
+[[maybe_unused]] void fill_multiply_panel(MultiplyPanel* table) {
     table[Q4_0] = multiply_panel<Q4_0>;
     table[Q4_1] = multiply_panel<Q4_1>;
     table[Q5_0] = multiply_panel<Q5_0>;
