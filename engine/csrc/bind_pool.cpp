@@ -23,6 +23,7 @@ void bind_pool(nb::module_& m) {
         .def_prop_ro("num_threads", &WorkerPool::num_threads)
         .def_prop_ro("isa", [](const WorkerPool& pool) { return std::string(pool.kernels().name); });
     m.def("isas", available_isas, nb::arg("with_variants"));
+    m.def("why_no_amx", why_no_amx);
 }
 
 }  // namespace ktdesk

@@ -24,7 +24,7 @@ from ktdesk_engine.kernels.paged_attention import (
     cached_row_bytes,
     store_rows,
 )
-from ktdesk_engine.kernels.pools import ISA_VARIABLE, WorkerPool, default_isa, isas, using, worker_pool
+from ktdesk_engine.kernels.pools import ISA_VARIABLE, WorkerPool, default_isa, isas, using, why_no_amx, worker_pool
 from ktdesk_engine.kernels.weights import (
     PANEL_ROWS,
     Activation,
@@ -72,5 +72,6 @@ __all__ = [
     "rope",
     "store_rows",
     "using",
+    "why_no_amx",
     "worker_pool",
 ]

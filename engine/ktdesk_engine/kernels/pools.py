@@ -24,6 +24,11 @@ def isas(*, with_variants: bool = False) -> tuple[str, ...]:
     return tuple(_kernels.isas(with_variants))
 
 
+def why_no_amx() -> str | None:
+    """What keeps this process from using tiles; None where nothing does."""
+    return _kernels.why_no_amx() or None
+
+
 @contextmanager
 def using(isa: str) -> Iterator[None]:
     """Pools made inside the block use this instruction set unless they are told another."""
