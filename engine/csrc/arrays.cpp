@@ -21,8 +21,8 @@ Matrix matrix_of(WeightType type, const uint8_t* data, int64_t num, int64_t byte
                  const PackedShape& packed) {
     if (!packed) return {type, data, bytes, num, row_length(type, bytes)};
     const auto [num_rows, length] = *packed;
-    require(panel_format(type).code_bits > 0 && length > 0 && length % block_values(type) == 0 &&
-                num_rows > 0 && num == num_panels(num_rows) && bytes == panel_bytes(type, length),
+    require(length > 0 && has_panels(type, length) && num_rows > 0 && num == num_panels(num_rows) &&
+                bytes == panel_bytes(type, length),
             "these are not the panels of so many rows of this length");
     require(reinterpret_cast<uintptr_t>(data) % kCacheLine == 0, "panels must start at a cache line");
     return {type, data, bytes, num_rows, length, true};

@@ -16,8 +16,7 @@ void call_pack(WorkerPool& pool, int type, const Blocks2& blocks, const Array<ui
 
 int64_t call_panel_bytes(int type, int64_t length) {
     require(type >= 0 && type < kNumWeightTypes && length >= 0, "no such weight type or length");
-    const bool has_panels = panel_format(type).code_bits > 0 && length % block_values(type) == 0;
-    return has_panels ? panel_bytes(type, length) : 0;
+    return has_panels(type, length) ? panel_bytes(type, length) : 0;
 }
 
 void call_dequantize(WorkerPool& pool, int type, const Blocks2& blocks, const OutFloats2& out) {

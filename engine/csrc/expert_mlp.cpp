@@ -94,7 +94,7 @@ void expert_mlp(WorkerPool& pool, const ExpertMlp& mlp, const Routing& routing, 
 
     // A token is quantized once, for all its experts.
     Inputs inputs = {vectors, {}, token_of_slot};
-    if (mlp.gate.first.is_packed || mlp.up.first.is_packed)
+    if (mlp.gate.first.takes_bytes() || mlp.up.first.takes_bytes())
         inputs.quantized = quantize_rows(pool, WorkerPool::kQuantized, x, routing.num_tokens, H);
     const int64_t hidden_chunks = num_tasks(mlp.gate.first);
     pool.run(num_groups * hidden_chunks, [&](int64_t task, int thread) {
@@ -108,7 +108,7 @@ void expert_mlp(WorkerPool& pool, const ExpertMlp& mlp, const Routing& routing, 
     });
 
     Inputs activated = {gates, {}, own_slot};
-    if (mlp.down.first.is_packed)
+    if (mlp.down.first.takes_bytes())
         activated.quantized = quantize_rows(pool, WorkerPool::kQuantizedHidden, hidden, num_pairs, I);
     const int64_t out_chunks = num_tasks(mlp.down.first);
     pool.run(num_groups * out_chunks, [&](int64_t task, int thread) {

@@ -18,6 +18,11 @@ using MultiplyPanel = void (*)(const uint8_t* panel, const QuantizedRows& x, con
                                int64_t num_tokens, float* const* outputs, int64_t first_row,
                                int64_t num_rows);
 
+// The same for panels of 16-bit floats, whose rows have `length` values, and inputs[t].
+using MultiplyFloatPanel = void (*)(const uint8_t* panel, int64_t length, const float* const* inputs,
+                                    int64_t num_tokens, float* const* outputs, int64_t first_row,
+                                    int64_t num_rows);
+
 // A loop that only multiplies and adds, as fast as the instruction set can (probes.h). run gets operands of
 // kPeakOperandBytes, a cache line aligned, and returns what depends on every product.
 struct PeakLoop {
@@ -41,8 +46,9 @@ struct RowKernels {
     void (*matmul)(const float* weights, int64_t num_rows, int64_t length, const float* const* inputs,
                    int64_t num_tokens, float* const* outputs, int64_t first_row);
 
-    // By WeightType; null where the type has no panels.
+    // By WeightType; null where the type has no panels, or where it has those of the other kind.
     MultiplyPanel multiply_panel[kNumWeightTypes];
+    MultiplyFloatPanel multiply_float_panel[kNumWeightTypes];
 
     // sum[i] += scale * x[i]
     void (*add_scaled)(float scale, const float* x, float* sum, int64_t length);

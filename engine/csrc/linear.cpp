@@ -19,10 +19,13 @@ const float* unpack_rows(const RowKernels& kernels, const Matrix& matrix, int64_
 void multiply_rows(const RowKernels& kernels, const Matrix& matrix, int64_t first, const Inputs& inputs,
                    int64_t begin, int64_t num_tokens, float* scratch, float* const* outputs) {
     const int64_t count = std::min(kRowsPerTask, matrix.num_rows - first);
-    if (matrix.is_packed) {
-        const uint8_t* panel = matrix.rows + first / kPanelRows * matrix.row_bytes;
+    const uint8_t* panel = matrix.rows + first / kPanelRows * matrix.row_bytes;
+    if (matrix.takes_bytes()) {
         kernels.multiply_panel[matrix.type](panel, inputs.quantized, inputs.row_ids + begin, num_tokens,
                                             outputs, first, count);
+    } else if (matrix.is_packed) {
+        kernels.multiply_float_panel[matrix.type](panel, matrix.length, inputs.vectors + begin, num_tokens,
+                                                  outputs, first, count);
     } else {
         const float* weights = unpack_rows(kernels, matrix, first, count, scratch);
         kernels.matmul(weights, count, matrix.length, inputs.vectors + begin, num_tokens, outputs, first);
@@ -49,7 +52,7 @@ void linear(WorkerPool& pool, const Matrix& matrix, const float* bias, const flo
         row_ids[t] = static_cast<int32_t>(t);
     }
     Inputs inputs = {vectors, {}, row_ids};
-    if (matrix.is_packed)
+    if (matrix.takes_bytes())
         inputs.quantized = quantize_rows(pool, WorkerPool::kQuantized, x, num_tokens, matrix.length);
     else
         pool.reserve_scratch(kRowsPerTask * matrix.length);

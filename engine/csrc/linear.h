@@ -18,6 +18,8 @@ struct Matrix {
     int64_t num_rows;
     int64_t length;
     bool is_packed = false;
+
+    bool takes_bytes() const { return is_packed && !has_float_panels(type); }
 };
 
 // Rows that one task multiplies with all tokens: a panel. Enough that the inputs are not read too often, few

@@ -229,6 +229,16 @@ void pack_panel(const Matrix& matrix, int64_t panel, uint8_t* to) {
     }
 }
 
+// Panels of 16-bit floats: value k of 16 rows side by side.
+void pack_halves(const Matrix& matrix, int64_t panel, uint8_t* to) {
+    const int64_t first = panel * kPanelRows, rows = std::min(kPanelRows, matrix.num_rows - first);
+    const uint8_t* from = matrix.rows + first * matrix.row_bytes;
+    for (int64_t k = 0; k < matrix.length; ++k, to += 2 * kPanelRows) {
+        std::memset(to, 0, 2 * kPanelRows);
+        for (int64_t n = 0; n < rows; ++n) std::memcpy(to + 2 * n, from + n * matrix.row_bytes + 2 * k, 2);
+    }
+}
+
 using PackPanel = void (*)(const Matrix& matrix, int64_t panel, uint8_t* to);
 
 PackPanel pack_panel_of(int type) {
@@ -259,6 +269,9 @@ PackPanel pack_panel_of(int type) {
             return pack_panel<BlockIQ4_XS, IQ4_XS>;
         case MXFP4:
             return pack_panel<BlockMXFP4, MXFP4>;
+        case F16:
+        case BF16:
+            return pack_halves;
         default:
             return nullptr;
     }

@@ -20,6 +20,9 @@
 //             8 bits    line i = vector i
 //           5-bit codes are 4 bits then 1 bit on top, 6-bit codes 4 then 2, 3-bit codes 2 then 1.
 //
+// Rows of 16-bit floats have no scales, and their codes are the numbers themselves: for each value of a row
+// in turn, those of 16 rows side by side (32 bytes). They are multiplied with floats.
+//
 // Rows that fill up the last panel have scales and codes of zero.
 #pragma once
 
@@ -35,7 +38,7 @@ constexpr int64_t kCacheLine = 64;
 
 // How a type is laid out in panels.
 struct PanelFormat {
-    int code_bits;    // 0: the type has no panels
+    int code_bits;    // 0: the type has no panels; 16: codes are floats
     int part_values;  // values with one scale: 16 or 32
     int scale_bytes;  // of a block
     bool has_mins;
@@ -70,10 +73,20 @@ static constexpr PanelFormat panel_format(int type) {
             return {4, 32, 32 + 8 * 16, false, 0};
         case MXFP4:
             return {4, 32, 16, false, 0};
+        case F16:
+        case BF16:
+            return {16, 32, 0, false, 0};
         default:
             return {0, 0, 0, false, 0};
     }
 }
+
+static constexpr bool has_panels(int type, int64_t length) {
+    return panel_format(type).code_bits > 0 && length % kGroupValues == 0 && length % block_values(type) == 0;
+}
+
+// Whether panels of the type are multiplied with floats, the others being multiplied with bytes.
+static constexpr bool has_float_panels(int type) { return panel_format(type).code_bits == 16; }
 
 // Bytes of the codes of a group of 32 values of 16 rows.
 static constexpr int64_t group_bytes(int type) {

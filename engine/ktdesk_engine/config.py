@@ -56,7 +56,8 @@ class EngineConfig:
     """float32: weights dequantized exactly, activations in float32, and the cache too unless cache_type says
     otherwise. The definition of right.
     int8: quantized weights are packed in memory and multiplied as bytes, activations as two bytes of 15 bits; what
-    has no panels (float weights, IQ1 to IQ3, TQ) is computed as in float32. auto: int8."""
+    has no panels (F32, IQ1 to IQ3, TQ) is computed as in float32. F16 and BF16 are packed too, and multiplied with
+    activations in float32. auto: int8."""
     context: int | None = None
     """Tokens of prompt and answer together. Decided: what the model was trained for, if memory allows."""
     cache_type: CacheType | None = None

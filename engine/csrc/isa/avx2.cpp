@@ -48,6 +48,7 @@ constexpr int64_t kPanelTokens = 2;
 #include "cache_rows.inl"
 #include "vec_math_avx2.inl"
 #include "cache_store.inl"
+#include "float_panel_kernels.inl"
 #include "attention_kernels.inl"
 #include "probes.inl"
 #include "row_kernels.inl"

@@ -20,6 +20,7 @@ constexpr int64_t kPanelTokens = 4;
 #include "cache_rows.inl"
 #include "vec_math_avx512.inl"
 #include "cache_store.inl"
+#include "float_panel_kernels.inl"
 #include "attention_kernels.inl"
 #include "probes.inl"
 #include "row_kernels.inl"

@@ -68,6 +68,7 @@ RowKernels make_table(const char* name) {
     table.name = name;
     fill_dequantize(table.dequantize);
     fill_multiply_panel(table.multiply_panel);
+    fill_multiply_float_panel(table.multiply_float_panel);
     fill_attention(table);
     fill_store_row(table);
     fill_probes(table);

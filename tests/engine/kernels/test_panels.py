@@ -14,7 +14,9 @@ PANEL_TYPES = [
     weight_type
     for weight_type in WeightType
     if kernels.has_panels(Weight(weight_type, np.zeros((1, row_bytes(weight_type, 256)), np.uint8)))
+    and weight_type not in (WeightType.F16, WeightType.BF16)
 ]
+"""Those whose panels hold bytes; test_float_panels.py has the others."""
 HALF_SCALES = {
     WeightType.Q4_1: (0, 2),
     WeightType.Q5_1: (0, 2),
