@@ -11,9 +11,9 @@ void call_expert_mlp(WorkerPool& pool, const ExpertWeight& gate, const ExpertWei
                      const ExpertWeight& down, int activation, const Ids2& ids, const Floats2& weights,
                      const Floats2& x, const OutFloats2& out) {
     const int64_t num_experts = dim(std::get<1>(gate), 0);
-    require(activation == 0 || activation == 1, "expert_mlp: unknown activation");
+    require(activation >= 0 && activation < kNumActivations, "expert_mlp: unknown activation");
     const ExpertMlp mlp = {as_experts(pool, gate), as_experts(pool, up), as_experts(pool, down), num_experts,
-                           static_cast<Activation>(activation)};
+                           {static_cast<Activation>(activation), 0.0f}};
     const int64_t T = dim(x, 0), H = mlp.down.first.num_rows, I = mlp.down.first.length;
     require(dim(std::get<1>(up), 0) == num_experts && dim(std::get<1>(down), 0) == num_experts,
             "expert_mlp: gate, up and down must have as many experts");

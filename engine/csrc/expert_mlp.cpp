@@ -1,126 +1,363 @@
 #include "expert_mlp.h"
 
 #include <algorithm>
-#include <cmath>
+#include <memory>
+#include <thread>
 #include <vector>
+
+#include "chunks.h"
+#include "expert_groups.h"
+#include "tile_panels.h"
 
 namespace ktdesk {
 
 namespace {
 
-float silu(float x) { return x / (1.0f + std::exp(-x)); }
-
-float swiglu_oai(float gate, float up) {
-    constexpr float kLimit = 7.0f, kSteepness = 1.702f;
-    const float g = std::min(gate, kLimit);
-    const float u = std::min(std::max(up, -kLimit), kLimit);
-    return g / (1.0f + std::exp(-kSteepness * g)) * (u + 1.0f);
-}
-
-float activate(Activation activation, float gate, float up) {
-    return activation == Activation::kSwiGlu ? silu(gate) * up : swiglu_oai(gate, up);
-}
-
-// A pair is one token at one of its experts: index token * num_used + j. The groups are the pairs sorted by
-// expert; slot s of the sorted list is row s of the intermediate results.
-struct Group {
-    int64_t expert;
-    int64_t begin, end;  // slots
+// How far a group is: `down` may start when nothing of gate and up is left.
+struct alignas(64) Progress {
+    std::atomic<int64_t> panels_left;
+    std::atomic<bool> is_ready{false};
 };
 
-// Fills pairs (slot -> pair) and returns the experts that have any.
-std::vector<Group> group_by_expert(const Routing& routing, int64_t num_experts, int64_t* pairs) {
-    const int64_t num_pairs = routing.num_tokens * routing.num_used;
-    std::vector<int64_t> next(static_cast<size_t>(num_experts), 0);
-    for (int64_t pair = 0; pair < num_pairs; ++pair) ++next[static_cast<size_t>(routing.ids[pair])];
-    std::vector<Group> groups;
-    int64_t slot = 0;
-    for (int64_t e = 0; e < num_experts; ++e) {
-        const int64_t count = next[static_cast<size_t>(e)];
-        next[static_cast<size_t>(e)] = slot;
-        if (count > 0) groups.push_back({e, slot, slot + count});
-        slot += count;
+// Two panels beside each other: a row of gate, then one of up.
+constexpr int64_t kPair = 2 * kPanelRows;
+
+// One batch through the experts. Phase 1 is gate, up and activation, panel by panel; the last of a group's
+// panels is followed by quantizing its rows. Phase 2 is down.
+class ExpertPass {
+  public:
+    ExpertPass(WorkerPool& pool, const ExpertMlp& mlp, const Routing& routing, const float* x, float* out);
+
+    void run() {
+        prepare_inputs();
+        plan_chunks();
+        run_chunks();
+        add_partials();
     }
-    for (int64_t pair = 0; pair < num_pairs; ++pair)
-        pairs[next[static_cast<size_t>(routing.ids[pair])]++] = pair;
-    return groups;
+
+  private:
+    void place_slots();
+    void prepare_inputs();
+    void plan_chunks();
+    void run_chunks();
+    void run_chunk(int64_t index, const Counter& counter, int thread);
+    void compute_hidden(const Chunk& chunk, const Counter& counter, int thread);
+    void hidden_on_vectors(const ExpertGroup& group, const Chunk& chunk, const Counter& counter, int thread);
+    void hidden_on_tiles(const ExpertGroup& group, const Chunk& chunk, int thread);
+    void finish_hidden(const ExpertGroup& group, int64_t row, int64_t first, float* gate, float* up) const;
+    void finish_phase_1(const Chunk& chunk);
+    void wait_until_ready(int64_t group) const;
+    void compute_out(const Chunk& chunk, const Counter& counter, int thread);
+    void out_on_vectors(const ExpertGroup& group, const Chunk& chunk, const Counter& counter, int thread);
+    void out_on_tiles(const ExpertGroup& group, const Chunk& chunk, int thread);
+    void scale_and_add(const ExpertMatrix& matrix, int64_t expert, float factor, int64_t first, int64_t count,
+                       float* values) const;
+    void add_partials();
+
+    const uint8_t* next_start(const Counter& counter) const;
+    const ExpertGroup& group_at(int64_t i) const { return all_.groups[static_cast<size_t>(i)]; }
+    float weight_of(int64_t slot) const { return routing_.weights[pairs_[slot]]; }
+    TileRows tile_inputs(const ExpertGroup& g) const {
+        return {tile_inputs_ + g.tile_begin * hidden_size_, g.num_rows(), hidden_size_};
+    }
+    TileRows tile_hidden(const ExpertGroup& g) const {
+        return {tile_hidden_ + g.tile_begin * width_, g.num_rows(), width_};
+    }
+
+    WorkerPool& pool_;
+    const RowKernels& kernels_;
+    const ExpertMlp& mlp_;
+    const Routing& routing_;
+    const float* x_;
+    float* out_;
+    const int64_t hidden_size_, width_, num_pairs_;
+
+    int64_t* pairs_;
+    ExpertGroups all_;
+    float *hidden_, *partials_;
+    float** outputs_;   // by slot, in partials
+    Inputs inputs_;     // by slot
+    Inputs activated_;  // by slot
+    uint16_t *tile_inputs_ = nullptr, *tile_hidden_ = nullptr;
+    int64_t unpack_floats_ = 0, tile_floats_ = 0;  // a thread's scratch: unpacked rows, then what tiles need
+
+    std::vector<Chunk> chunks_;
+    int64_t num_hidden_chunks_ = 0;  // those before are of phase 1, the others of phase 2
+    std::unique_ptr<Progress[]> progress_;
+};
+
+bool has_tiles(const WorkerPool& pool, const ExpertMlp& mlp) {
+    return has_tiles(pool, mlp.gate.first) && has_tiles(pool, mlp.up.first) &&
+           has_tiles(pool, mlp.down.first);
 }
 
-void add_bias(const ExpertMatrix& matrix, int64_t expert, float* const* rows, int64_t num_rows, int64_t first,
-              int64_t count) {
+ExpertPass::ExpertPass(WorkerPool& pool, const ExpertMlp& mlp, const Routing& routing, const float* x,
+                       float* out)
+    : pool_(pool),
+      kernels_(pool.kernels()),
+      mlp_(mlp),
+      routing_(routing),
+      x_(x),
+      out_(out),
+      hidden_size_(mlp.down.first.num_rows),
+      width_(mlp.down.first.length),
+      num_pairs_(routing.num_tokens * routing.num_used) {
+    pairs_ = pool.buffer(WorkerPool::kPairs).reserve_array<int64_t>(num_pairs_);
+    const int64_t min_tile_rows = has_tiles(pool, mlp) ? pool.tuning.min_tile_rows : INT64_MAX;
+    all_ = group_by_expert(routing, mlp.num_experts, min_tile_rows, pairs_);
+    hidden_ = pool.buffer(WorkerPool::kHidden).reserve_array<float>(num_pairs_ * width_);
+    partials_ = pool.buffer(WorkerPool::kPartials).reserve_array<float>(num_pairs_ * hidden_size_);
+    place_slots();
+}
+
+void ExpertPass::place_slots() {
+    const float** vectors = pool_.buffer(WorkerPool::kPointers).reserve_array<const float*>(3 * num_pairs_);
+    const float** hidden_rows = vectors + num_pairs_;
+    outputs_ = const_cast<float**>(vectors + 2 * num_pairs_);
+    int32_t* token_of_slot = pool_.buffer(WorkerPool::kRowIds).reserve_array<int32_t>(2 * num_pairs_);
+    int32_t* own_slot = token_of_slot + num_pairs_;
+    for (int64_t slot = 0; slot < num_pairs_; ++slot) {
+        token_of_slot[slot] = static_cast<int32_t>(pairs_[slot] / routing_.num_used);
+        own_slot[slot] = static_cast<int32_t>(slot);
+        vectors[slot] = x_ + token_of_slot[slot] * hidden_size_;
+        hidden_rows[slot] = hidden_ + slot * width_;
+        outputs_[slot] = partials_ + pairs_[slot] * hidden_size_;
+    }
+    inputs_ = {vectors, {}, token_of_slot};
+    activated_ = {hidden_rows, {}, own_slot};
+}
+
+// A token is quantized once, for all its experts; for tiles each expert has its rows side by side.
+void ExpertPass::prepare_inputs() {
+    if (all_.any_on_vectors && (mlp_.gate.first.takes_bytes() || mlp_.up.first.takes_bytes()))
+        inputs_.quantized =
+            quantize_rows(pool_, WorkerPool::kQuantized, x_, routing_.num_tokens, hidden_size_);
+    if (all_.any_on_vectors && mlp_.down.first.takes_bytes())
+        activated_.quantized =
+            reserve_quantized_rows(pool_.buffer(WorkerPool::kQuantizedHidden), num_pairs_, width_);
+    unpack_floats_ = kPanelRows * std::max(hidden_size_, width_);
+    if (all_.num_tile_rows > 0) {
+        tile_inputs_ =
+            pool_.buffer(WorkerPool::kTileInputs).reserve_array<uint16_t>(all_.num_tile_rows * hidden_size_);
+        tile_hidden_ =
+            pool_.buffer(WorkerPool::kTileHidden).reserve_array<uint16_t>(all_.num_tile_rows * width_);
+        tile_floats_ =
+            std::max({tile_scratch_floats(mlp_.gate.first, 2), tile_scratch_floats(mlp_.up.first, 2),
+                      tile_scratch_floats(mlp_.down.first, kMaxTilePanels)});
+        unpack_floats_ = std::max(unpack_floats_, tile_floats_);
+        pool_.run(static_cast<int64_t>(all_.groups.size()), [&](int64_t i, int) {
+            const ExpertGroup& group = group_at(i);
+            if (!group.is_on_tiles()) return;
+            for (int64_t slot = group.begin; slot < group.end; ++slot)
+                kernels_.tiles->store_row(inputs_.vectors[slot], 0, hidden_size_, tile_inputs(group),
+                                          slot - group.begin);
+        });
+    }
+    // Behind the unpacked rows: a pair of panels' results for each row of a group on tiles, and their
+    // addresses.
+    pool_.reserve_scratch(unpack_floats_ + all_.most_rows * (kPair + 2));
+}
+
+void ExpertPass::plan_chunks() {
+    const int64_t num_groups = static_cast<int64_t>(all_.groups.size());
+    const auto plan_phase = [&](int64_t num_panels, int64_t tile_step) {
+        ChunkPlan plan(pool_.num_threads(), num_panels * num_pairs_);
+        for (int64_t i = 0; i < num_groups; ++i)
+            plan.add(i, num_panels, group_at(i).num_rows(), group_at(i).is_on_tiles() ? tile_step : 1);
+        chunks_.insert(chunks_.end(), plan.chunks().begin(), plan.chunks().end());
+    };
+    plan_phase(mlp_.gate.first.num_panels(), 1);
+    num_hidden_chunks_ = static_cast<int64_t>(chunks_.size());
+    plan_phase(mlp_.down.first.num_panels(), kMaxTilePanels);
+    progress_ = std::make_unique<Progress[]>(static_cast<size_t>(num_groups));
+    for (int64_t i = 0; i < num_groups; ++i) progress_[i].panels_left = mlp_.gate.first.num_panels();
+}
+
+// Chunks are handed out in order, and only those of phase 2 wait: for chunks of phase 1, which all were
+// handed out before, to threads that never wait in them. So some thread always goes on.
+void ExpertPass::run_chunks() {
+    const int64_t num_chunks = static_cast<int64_t>(chunks_.size());
+    const auto run_until = [&](Counter& counter) {
+        pool_.run(pool_.num_threads(), [&](int64_t, int thread) {
+            const TileConfiguration configuration(all_.num_tile_rows > 0 ? kernels_.tiles : nullptr);
+            for (int64_t i = counter.take(); i < counter.end(); i = counter.take())
+                run_chunk(i, counter, thread);
+        });
+    };
+    if (!pool_.tuning.overlaps_phases) {
+        Counter phase_1(0, num_hidden_chunks_);
+        run_until(phase_1);
+    }
+    Counter rest(pool_.tuning.overlaps_phases ? 0 : num_hidden_chunks_, num_chunks);
+    run_until(rest);
+}
+
+// Where a thread that ends its chunk now goes on to read, unless another is faster.
+const uint8_t* ExpertPass::next_start(const Counter& counter) const {
+    const int64_t last = static_cast<int64_t>(chunks_.size()) - 1;
+    const int64_t index = std::min(counter.peek(), last);
+    const Chunk& chunk = chunks_[static_cast<size_t>(index)];
+    const ExpertMatrix& matrix = index < num_hidden_chunks_ ? mlp_.gate : mlp_.down;
+    return matrix.expert(group_at(chunk.group).expert).at(chunk.first);
+}
+
+void ExpertPass::run_chunk(int64_t index, const Counter& counter, int thread) {
+    const Chunk& chunk = chunks_[static_cast<size_t>(index)];
+    if (index < num_hidden_chunks_)
+        compute_hidden(chunk, counter, thread);
+    else
+        compute_out(chunk, counter, thread);
+}
+
+void ExpertPass::compute_hidden(const Chunk& chunk, const Counter& counter, int thread) {
+    const ExpertGroup& group = group_at(chunk.group);
+    if (group.is_on_tiles())
+        hidden_on_tiles(group, chunk, thread);
+    else
+        hidden_on_vectors(group, chunk, counter, thread);
+    finish_phase_1(chunk);
+}
+
+// Gate and up are read in turn, a panel each, so that the activation is made of what is in the first cache.
+void ExpertPass::hidden_on_vectors(const ExpertGroup& group, const Chunk& chunk, const Counter& counter,
+                                   int thread) {
+    const Matrix gate = mlp_.gate.expert(group.expert), up = mlp_.up.expert(group.expert);
+    alignas(64) float results[kTokenBlock][kPair];
+    float* rows[kTokenBlock];
+    for (int64_t i = 0; i < kTokenBlock; ++i) rows[i] = results[i];
+    const int64_t end = chunk.first + chunk.count;
+    for (int64_t slot = group.begin; slot < group.end; slot += kTokenBlock) {
+        const int64_t count = std::min(kTokenBlock, group.end - slot);
+        const Inputs inputs = inputs_.from(slot);
+        for (int64_t panel = chunk.first; panel < end; ++panel) {
+            float* scratch = pool_.scratch(thread);
+            const Ahead to_up = {gate.at(panel + 1), up.at(panel)};
+            const Ahead to_gate = {up.at(panel + 1),
+                                   panel + 1 < end ? gate.at(panel + 1) : next_start(counter)};
+            multiply_panel_rows(kernels_, gate, panel, inputs, count, to_up, scratch, rows, 0);
+            multiply_panel_rows(kernels_, up, panel, inputs, count, to_gate, scratch, rows, kPanelRows);
+            for (int64_t i = 0; i < count; ++i) {
+                float* gates = results[i];
+                finish_hidden(group, slot + i, panel * kPanelRows, gates, gates + kPanelRows);
+                std::copy_n(gates, gate.rows_of(panel), hidden_ + (slot + i) * width_ + panel * kPanelRows);
+            }
+        }
+    }
+}
+
+void ExpertPass::hidden_on_tiles(const ExpertGroup& group, const Chunk& chunk, int thread) {
+    const Matrix gate = mlp_.gate.expert(group.expert), up = mlp_.up.expert(group.expert);
+    float* scratch = pool_.scratch(thread);
+    float* results = scratch + unpack_floats_;
+    float** rows = reinterpret_cast<float**>(results + all_.most_rows * kPair);
+    for (int64_t i = 0; i < group.num_rows(); ++i) rows[i] = results + i * kPair;
+    for (int64_t panel = chunk.first; panel < chunk.first + chunk.count; ++panel) {
+        const TilePart parts[2] = {{&gate, panel, 0}, {&up, panel, kPanelRows}};
+        multiply_tile_parts(kernels_, parts, 2, tile_inputs(group), rows, scratch);
+        for (int64_t i = 0; i < group.num_rows(); ++i) {
+            finish_hidden(group, group.begin + i, panel * kPanelRows, rows[i], rows[i] + kPanelRows);
+            kernels_.tiles->store_row(rows[i], panel * kPanelRows, kPanelRows, tile_hidden(group), i);
+        }
+    }
+}
+
+// A panel of gate and of up of one row becomes its activation, in place of gate.
+void ExpertPass::finish_hidden(const ExpertGroup& group, int64_t slot, int64_t first, float* gate,
+                               float* up) const {
+    const int64_t count = std::min(kPanelRows, width_ - first);
+    // What is multiplied into a token may as well be multiplied into its products.
+    const float factor = mlp_.weighs_inputs ? weight_of(slot) : 1.0f;
+    scale_and_add(mlp_.gate, group.expert, factor, first, count, gate);
+    scale_and_add(mlp_.up, group.expert, factor, first, count, up);
+    kernels_.activate(mlp_.activation, gate, up, gate, count);
+}
+
+void ExpertPass::scale_and_add(const ExpertMatrix& matrix, int64_t expert, float factor, int64_t first,
+                               int64_t count, float* values) const {
+    const float scale = matrix.scale ? factor * matrix.scale[expert] : factor;
+    if (scale != 1.0f)
+        for (int64_t i = 0; i < count; ++i) values[i] *= scale;
     if (!matrix.bias) return;
-    const float* bias = matrix.bias + expert * matrix.first.num_rows;
-    for (int64_t t = 0; t < num_rows; ++t)
-        for (int64_t r = first; r < first + count; ++r) rows[t][r] += bias[r];
+    const float* bias = matrix.bias + expert * matrix.first.num_rows + first;
+    for (int64_t i = 0; i < count; ++i) values[i] += bias[i];
 }
 
-// Rows first..first+count-1 of one weight of one expert, times all inputs of its group.
-void multiply(const RowKernels& kernels, const ExpertMatrix& weight, const Group& group, int64_t first,
-              float* scratch, const Inputs& inputs, float* const* outputs) {
-    const Matrix matrix = weight.expert(group.expert);
-    const int64_t count = std::min(kRowsPerTask, matrix.num_rows - first);
-    const int64_t num_tokens = group.end - group.begin;
-    multiply_rows(kernels, matrix, first, inputs, group.begin, num_tokens, scratch, outputs + group.begin);
-    add_bias(weight, group.expert, outputs + group.begin, num_tokens, first, count);
+// The thread that ends a group's phase 1 quantizes its rows: acq_rel, so that it sees what others wrote.
+void ExpertPass::finish_phase_1(const Chunk& chunk) {
+    Progress& progress = progress_[chunk.group];
+    if (progress.panels_left.fetch_sub(chunk.count, std::memory_order_acq_rel) != chunk.count) return;
+    const ExpertGroup& group = group_at(chunk.group);
+    if (!group.is_on_tiles() && mlp_.down.first.takes_bytes())
+        for (int64_t slot = group.begin; slot < group.end; ++slot)
+            kernels_.quantize_row(activated_.vectors[slot], activated_.quantized, slot);
+    progress.is_ready.store(true, std::memory_order_release);
+}
+
+void ExpertPass::wait_until_ready(int64_t group) const {
+    for (int spins = 0; !progress_[group].is_ready.load(std::memory_order_acquire); ++spins)
+        if (spins > 1000) std::this_thread::yield();
+}
+
+void ExpertPass::compute_out(const Chunk& chunk, const Counter& counter, int thread) {
+    const ExpertGroup& group = group_at(chunk.group);
+    wait_until_ready(chunk.group);
+    if (group.is_on_tiles())
+        out_on_tiles(group, chunk, thread);
+    else
+        out_on_vectors(group, chunk, counter, thread);
+    const int64_t first = chunk.first * kPanelRows;
+    const int64_t count = std::min(chunk.count * kPanelRows, hidden_size_ - first);
+    for (int64_t slot = group.begin; slot < group.end; ++slot)
+        scale_and_add(mlp_.down, group.expert, 1.0f, first, count, outputs_[slot] + first);
+}
+
+void ExpertPass::out_on_vectors(const ExpertGroup& group, const Chunk& chunk, const Counter& counter,
+                                int thread) {
+    const Matrix down = mlp_.down.expert(group.expert);
+    const int64_t end = chunk.first + chunk.count;
+    for (int64_t slot = group.begin; slot < group.end; slot += kTokenBlock)
+        for (int64_t panel = chunk.first; panel < end; ++panel)
+            multiply_panel_rows(kernels_, down, panel, activated_.from(slot),
+                                std::min(kTokenBlock, group.end - slot), {down.at(end), next_start(counter)},
+                                pool_.scratch(thread), outputs_ + slot, panel * kPanelRows);
+}
+
+void ExpertPass::out_on_tiles(const ExpertGroup& group, const Chunk& chunk, int thread) {
+    const Matrix down = mlp_.down.expert(group.expert);
+    TilePart parts[kMaxTilePanels];
+    for (int64_t done = 0; done < chunk.count; done += kMaxTilePanels) {
+        const int64_t count = std::min(kMaxTilePanels, chunk.count - done);
+        for (int64_t i = 0; i < count; ++i) {
+            const int64_t panel = chunk.first + done + i;
+            parts[i] = {&down, panel, panel * kPanelRows};
+        }
+        multiply_tile_parts(kernels_, parts, count, tile_hidden(group), outputs_ + group.begin,
+                            pool_.scratch(thread));
+    }
+}
+
+// Few tokens are split by columns, so that all threads have some.
+void ExpertPass::add_partials() {
+    constexpr int64_t kColumns = 1024;
+    const int64_t K = routing_.num_used, H = hidden_size_;
+    const int64_t num_parts = routing_.num_tokens < pool_.num_threads() ? (H + kColumns - 1) / kColumns : 1;
+    const int64_t size = (H + num_parts - 1) / num_parts;
+    pool_.run(routing_.num_tokens * num_parts, [&](int64_t task, int) {
+        const int64_t t = task / num_parts, first = task % num_parts * size;
+        const int64_t count = std::min(size, H - first);
+        float* sum = out_ + t * H + first;
+        std::fill_n(sum, count, 0.0f);
+        for (int64_t pair = t * K; pair < (t + 1) * K; ++pair) {
+            const float weight = mlp_.weighs_inputs ? 1.0f : routing_.weights[pair];
+            kernels_.add_scaled(weight, partials_ + pair * H + first, sum, count);
+        }
+    });
 }
 
 }  // namespace
 
 void expert_mlp(WorkerPool& pool, const ExpertMlp& mlp, const Routing& routing, const float* x, float* out) {
-    const RowKernels& kernels = pool.kernels();
-    const int64_t H = mlp.down.first.num_rows, I = mlp.down.first.length;
-    const int64_t num_pairs = routing.num_tokens * routing.num_used;
-
-    int64_t* pairs = pool.buffer(WorkerPool::kPairs).reserve_array<int64_t>(num_pairs);
-    const std::vector<Group> groups = group_by_expert(routing, mlp.num_experts, pairs);
-    const int64_t num_groups = static_cast<int64_t>(groups.size());
-    float* hidden = pool.buffer(WorkerPool::kHidden).reserve_array<float>(2 * num_pairs * I);
-    float* partials = pool.buffer(WorkerPool::kPartials).reserve_array<float>(num_pairs * H);
-    const float** vectors = pool.buffer(WorkerPool::kPointers).reserve_array<const float*>(4 * num_pairs);
-    float** gates = const_cast<float**>(vectors + num_pairs);
-    float** ups = const_cast<float**>(vectors + 2 * num_pairs);
-    float** outputs = const_cast<float**>(vectors + 3 * num_pairs);
-    int32_t* token_of_slot = pool.buffer(WorkerPool::kRowIds).reserve_array<int32_t>(2 * num_pairs);
-    int32_t* own_slot = token_of_slot + num_pairs;
-    for (int64_t slot = 0; slot < num_pairs; ++slot) {
-        token_of_slot[slot] = static_cast<int32_t>(pairs[slot] / routing.num_used);
-        own_slot[slot] = static_cast<int32_t>(slot);
-        vectors[slot] = x + token_of_slot[slot] * H;
-        gates[slot] = hidden + slot * I;
-        ups[slot] = hidden + (num_pairs + slot) * I;
-        outputs[slot] = partials + pairs[slot] * H;
-    }
-    pool.reserve_scratch(kRowsPerTask * std::max(H, I));
-
-    // A token is quantized once, for all its experts.
-    Inputs inputs = {vectors, {}, token_of_slot};
-    if (mlp.gate.first.takes_bytes() || mlp.up.first.takes_bytes())
-        inputs.quantized = quantize_rows(pool, WorkerPool::kQuantized, x, routing.num_tokens, H);
-    const int64_t hidden_chunks = num_tasks(mlp.gate.first);
-    pool.run(num_groups * hidden_chunks, [&](int64_t task, int thread) {
-        const Group& group = groups[static_cast<size_t>(task / hidden_chunks)];
-        const int64_t first = task % hidden_chunks * kRowsPerTask, last = std::min(first + kRowsPerTask, I);
-        multiply(kernels, mlp.gate, group, first, pool.scratch(thread), inputs, gates);
-        multiply(kernels, mlp.up, group, first, pool.scratch(thread), inputs, ups);
-        for (int64_t slot = group.begin; slot < group.end; ++slot)
-            for (int64_t i = first; i < last; ++i)
-                gates[slot][i] = activate(mlp.activation, gates[slot][i], ups[slot][i]);
-    });
-
-    Inputs activated = {gates, {}, own_slot};
-    if (mlp.down.first.takes_bytes())
-        activated.quantized = quantize_rows(pool, WorkerPool::kQuantizedHidden, hidden, num_pairs, I);
-    const int64_t out_chunks = num_tasks(mlp.down.first);
-    pool.run(num_groups * out_chunks, [&](int64_t task, int thread) {
-        multiply(kernels, mlp.down, groups[static_cast<size_t>(task / out_chunks)],
-                 task % out_chunks * kRowsPerTask, pool.scratch(thread), activated, outputs);
-    });
-
-    pool.run(routing.num_tokens, [&](int64_t t, int) {
-        std::fill(out + t * H, out + (t + 1) * H, 0.0f);
-        for (int64_t pair = t * routing.num_used; pair < (t + 1) * routing.num_used; ++pair)
-            kernels.add_scaled(routing.weights[pair], partials + pair * H, out + t * H, H);
-    });
+    ExpertPass(pool, mlp, routing, x, out).run();
 }
 
 }  // namespace ktdesk

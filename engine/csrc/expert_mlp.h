@@ -7,11 +7,13 @@
 
 namespace ktdesk {
 
-// One weight of all experts: that of expert e lies expert_bytes * e further.
+// One weight of all experts: that of expert e lies expert_bytes * e further. Its products are multiplied by
+// the expert's scale, then its bias is added.
 struct ExpertMatrix {
     Matrix first;
     int64_t expert_bytes;
-    const float* bias;  // (num_experts, num_rows), or null
+    const float* bias;             // (num_experts, num_rows), or null
+    const float* scale = nullptr;  // (num_experts), or null
 
     Matrix expert(int64_t e) const {
         Matrix matrix = first;
@@ -20,16 +22,12 @@ struct ExpertMatrix {
     }
 };
 
-enum class Activation : int {
-    kSwiGlu = 0,     // silu(gate) * up
-    kSwiGluOai = 1,  // g = min(gate, 7), u = clamp(up, -7, 7): g * sigmoid(1.702 g) * (u + 1)
-};
-
 struct ExpertMlp {
     ExpertMatrix gate, up;  // (num_experts, I, H)
     ExpertMatrix down;      // (num_experts, H, I)
     int64_t num_experts;
-    Activation activation;
+    ActivationRule activation;
+    bool weighs_inputs = false;  // a token is multiplied by its weight before the network, not after it
 };
 
 // Which experts a batch uses. ids: (num_tokens, num_used), each in 0..num_experts-1; weights the same shape.
@@ -41,7 +39,8 @@ struct Routing {
 };
 
 // out[t] = sum over j of weights[t, j] * down(activation(gate x[t], up x[t])) of expert ids[t, j], added in
-// the order of j. x and out: (num_tokens, H). The tokens of an expert are computed together.
+// the order of j. x and out: (num_tokens, H). The tokens of an expert are computed together: on tiles where
+// there are at least pool.tuning.min_tile_rows of them, else on vectors.
 void expert_mlp(WorkerPool& pool, const ExpertMlp& mlp, const Routing& routing, const float* x, float* out);
 
 }  // namespace ktdesk

@@ -4,19 +4,37 @@
 
 #include <cstdint>
 
+#include "activation.h"
 #include "attention_tile.h"
+#include "quantized_rows.h"
 #include "quants.h"
 #include "tiles.h"
 
 namespace ktdesk {
 
-struct QuantizedRows;
+// How reading goes on after what a kernel is given: up to `end` in the order of memory, then from `next` on.
+// Only asked for ahead, so it may be wrong; and need not be memory at all.
+struct Ahead {
+    const uint8_t* end;
+    const uint8_t* next;
 
-// outputs[t][first_row + r] = row r of a panel (panels.h) times row row_ids[t] of x, for r < num_rows <= 16
-// and t < num_tokens. A token's result does not depend on the tokens computed with it.
-using MultiplyPanel = void (*)(const uint8_t* panel, const QuantizedRows& x, const int32_t* row_ids,
-                               int64_t num_tokens, float* const* outputs, int64_t first_row,
-                               int64_t num_rows);
+    const uint8_t* at(const uint8_t* p) const { return p < end ? p : next + (p - end); }
+};
+
+// A panel (panels.h), and the rows of x to multiply it with.
+struct PanelProduct {
+    const uint8_t* panel;
+    const QuantizedRows* x;
+    const int32_t* row_ids;
+    int64_t num_tokens;
+    float* const* outputs;
+    int64_t first_row, num_rows;  // num_rows: 1..16
+    Ahead ahead;
+};
+
+// outputs[t][first_row + r] = row r of the panel times row row_ids[t] of x, for r < num_rows and
+// t < num_tokens. A token's result does not depend on the tokens computed with it.
+using MultiplyPanel = void (*)(const PanelProduct& product);
 
 // The same for panels of 16-bit floats, whose rows have `length` values, and inputs[t].
 using MultiplyFloatPanel = void (*)(const uint8_t* panel, int64_t length, const float* const* inputs,
@@ -49,6 +67,13 @@ struct RowKernels {
     // By WeightType; null where the type has no panels, or where it has those of the other kind.
     MultiplyPanel multiply_panel[kNumWeightTypes];
     MultiplyFloatPanel multiply_float_panel[kNumWeightTypes];
+
+    // Fills row `row` from x (rows.length).
+    void (*quantize_row)(const float* x, const QuantizedRows& rows, int64_t row);
+
+    // out[i] = activation of gate[i] and up[i]; out may be one of them.
+    void (*activate)(const ActivationRule& rule, const float* gate, const float* up, float* out,
+                     int64_t count);
 
     // sum[i] += scale * x[i]
     void (*add_scaled)(float scale, const float* x, float* sum, int64_t length);

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "chunks.h"
+#include "tile_panels.h"
+
 namespace ktdesk {
 
 const float* unpack_rows(const RowKernels& kernels, const Matrix& matrix, int64_t first, int64_t count,
@@ -16,33 +19,109 @@ const float* unpack_rows(const RowKernels& kernels, const Matrix& matrix, int64_
     return scratch;
 }
 
-void multiply_rows(const RowKernels& kernels, const Matrix& matrix, int64_t first, const Inputs& inputs,
-                   int64_t begin, int64_t num_tokens, float* scratch, float* const* outputs) {
-    const int64_t count = std::min(kRowsPerTask, matrix.num_rows - first);
-    const uint8_t* panel = matrix.rows + first / kPanelRows * matrix.row_bytes;
+void multiply_panel_rows(const RowKernels& kernels, const Matrix& matrix, int64_t panel, const Inputs& inputs,
+                         int64_t num_tokens, const Ahead& ahead, float* scratch, float* const* outputs,
+                         int64_t column) {
+    const int64_t count = matrix.rows_of(panel);
     if (matrix.takes_bytes()) {
-        kernels.multiply_panel[matrix.type](panel, inputs.quantized, inputs.row_ids + begin, num_tokens,
-                                            outputs, first, count);
+        kernels.multiply_panel[matrix.type](
+            {matrix.at(panel), &inputs.quantized, inputs.row_ids, num_tokens, outputs, column, count, ahead});
     } else if (matrix.is_packed) {
-        kernels.multiply_float_panel[matrix.type](panel, matrix.length, inputs.vectors + begin, num_tokens,
-                                                  outputs, first, count);
+        kernels.multiply_float_panel[matrix.type](matrix.at(panel), matrix.length, inputs.vectors, num_tokens,
+                                                  outputs, column, count);
     } else {
-        const float* weights = unpack_rows(kernels, matrix, first, count, scratch);
-        kernels.matmul(weights, count, matrix.length, inputs.vectors + begin, num_tokens, outputs, first);
+        const float* weights = unpack_rows(kernels, matrix, panel * kPanelRows, count, scratch);
+        kernels.matmul(weights, count, matrix.length, inputs.vectors, num_tokens, outputs, column);
     }
+}
+
+QuantizedRows reserve_quantized_rows(Buffer& buffer, int64_t num_rows, int64_t length) {
+    QuantizedRows rows = {nullptr, length};
+    rows.data = buffer.reserve_array<uint8_t>(num_rows * rows.row_bytes());
+    return rows;
 }
 
 QuantizedRows quantize_rows(WorkerPool& pool, WorkerPool::BufferName buffer, const float* x, int64_t num_rows,
                             int64_t length) {
-    void* memory = pool.buffer(buffer).reserve(static_cast<size_t>(quantized_rows_bytes(num_rows, length)));
-    const QuantizedRows rows = quantized_rows_in(memory, num_rows, length);
-    pool.run(num_rows, [&](int64_t row, int) { quantize_row(x + row * length, row, rows); });
+    const QuantizedRows rows = reserve_quantized_rows(pool.buffer(buffer), num_rows, length);
+    pool.run(num_rows, [&](int64_t row, int) { pool.kernels().quantize_row(x + row * length, rows, row); });
     return rows;
 }
 
+namespace {
+
+// One product of a matrix: what its tasks share.
+struct LinearProduct {
+    WorkerPool& pool;
+    const Matrix& matrix;
+    const float* bias;
+    int64_t num_tokens;
+    Inputs inputs;
+    TileRows tile_rows;  // without data: vectors are used
+    float** outputs;
+
+    void add_bias(int64_t first, int64_t last) const {
+        if (!bias) return;
+        for (int64_t t = 0; t < num_tokens; ++t)
+            for (int64_t r = first; r < last; ++r) outputs[t][r] += bias[r];
+    }
+
+    void on_vectors(const Chunk& chunk, const std::vector<Chunk>& chunks, const Counter& counter,
+                    int thread) const {
+        const int64_t end = chunk.first + chunk.count;
+        for (int64_t t = 0; t < num_tokens; t += kTokenBlock)
+            for (int64_t panel = chunk.first; panel < end; ++panel) {
+                const size_t next = static_cast<size_t>(std::min(counter.peek(), counter.end() - 1));
+                multiply_panel_rows(pool.kernels(), matrix, panel, inputs.from(t),
+                                    std::min(kTokenBlock, num_tokens - t),
+                                    {matrix.at(end), matrix.at(chunks[next].first)}, pool.scratch(thread),
+                                    outputs + t, panel * kPanelRows);
+            }
+    }
+
+    void on_tiles(const Chunk& chunk, int thread) const {
+        TilePart parts[kMaxTilePanels];
+        for (int64_t done = 0; done < chunk.count; done += kMaxTilePanels) {
+            const int64_t count = std::min(kMaxTilePanels, chunk.count - done);
+            for (int64_t i = 0; i < count; ++i) {
+                const int64_t panel = chunk.first + done + i;
+                parts[i] = {&matrix, panel, panel * kPanelRows};
+            }
+            multiply_tile_parts(pool.kernels(), parts, count, tile_rows, outputs, pool.scratch(thread));
+        }
+    }
+
+    void run() const {
+        ChunkPlan plan(pool.num_threads(), matrix.num_panels());
+        plan.add(0, matrix.num_panels(), 1, tile_rows.data ? kMaxTilePanels : 1);
+        const std::vector<Chunk>& chunks = plan.chunks();
+        Counter counter(0, static_cast<int64_t>(chunks.size()));
+        pool.run(std::min<int64_t>(pool.num_threads(), counter.end()), [&](int64_t, int thread) {
+            const TileConfiguration configuration(tile_rows.data ? pool.kernels().tiles : nullptr);
+            for (int64_t i = counter.take(); i < counter.end(); i = counter.take()) {
+                const Chunk& chunk = chunks[static_cast<size_t>(i)];
+                tile_rows.data ? on_tiles(chunk, thread) : on_vectors(chunk, chunks, counter, thread);
+                add_bias(chunk.first * kPanelRows,
+                         std::min((chunk.first + chunk.count) * kPanelRows, matrix.num_rows));
+            }
+        });
+    }
+};
+
+TileRows store_tile_rows(WorkerPool& pool, const float* x, int64_t num_rows, int64_t length) {
+    const TileRows rows = {
+        pool.buffer(WorkerPool::kTileInputs).reserve_array<uint16_t>(tile_rows_bytes(num_rows, length) / 2),
+        num_rows, length};
+    pool.run(num_rows, [&](int64_t row, int) {
+        pool.kernels().tiles->store_row(x + row * length, 0, length, rows, row);
+    });
+    return rows;
+}
+
+}  // namespace
+
 void linear(WorkerPool& pool, const Matrix& matrix, const float* bias, const float* x, int64_t num_tokens,
             float* out) {
-    const RowKernels& kernels = pool.kernels();
     const float** vectors = pool.buffer(WorkerPool::kPointers).reserve_array<const float*>(2 * num_tokens);
     float** outputs = const_cast<float**>(vectors + num_tokens);
     int32_t* row_ids = pool.buffer(WorkerPool::kRowIds).reserve_array<int32_t>(num_tokens);
@@ -51,18 +130,16 @@ void linear(WorkerPool& pool, const Matrix& matrix, const float* bias, const flo
         outputs[t] = out + t * matrix.num_rows;
         row_ids[t] = static_cast<int32_t>(t);
     }
-    Inputs inputs = {vectors, {}, row_ids};
-    if (matrix.takes_bytes())
-        inputs.quantized = quantize_rows(pool, WorkerPool::kQuantized, x, num_tokens, matrix.length);
-    else
-        pool.reserve_scratch(kRowsPerTask * matrix.length);
-    pool.run(num_tasks(matrix), [&](int64_t task, int thread) {
-        const int64_t first = task * kRowsPerTask, last = std::min(first + kRowsPerTask, matrix.num_rows);
-        multiply_rows(kernels, matrix, first, inputs, 0, num_tokens, pool.scratch(thread), outputs);
-        if (!bias) return;
-        for (int64_t t = 0; t < num_tokens; ++t)
-            for (int64_t r = first; r < last; ++r) outputs[t][r] += bias[r];
-    });
+    LinearProduct product = {pool, matrix, bias, num_tokens, {vectors, {}, row_ids}, {}, outputs};
+    if (num_tokens >= pool.tuning.min_tile_rows && has_tiles(pool, matrix)) {
+        pool.reserve_scratch(tile_scratch_floats(matrix, kMaxTilePanels));
+        product.tile_rows = store_tile_rows(pool, x, num_tokens, matrix.length);
+    } else if (matrix.takes_bytes()) {
+        product.inputs.quantized = quantize_rows(pool, WorkerPool::kQuantized, x, num_tokens, matrix.length);
+    } else {
+        pool.reserve_scratch(kPanelRows * matrix.length);  // not read where panels hold floats
+    }
+    product.run();
 }
 
 void linear_per_head(WorkerPool& pool, const HeadMatrices& matrices, const HeadVectors& x, int64_t num_tokens,
@@ -77,11 +154,11 @@ void linear_per_head(WorkerPool& pool, const HeadMatrices& matrices, const HeadV
             inputs[h * num_tokens + t] = x.data + t * x.token_stride + h * x.head_stride;
             outputs[h * num_tokens + t] = out + (t * num_heads + h) * num_rows;
         }
-    pool.reserve_scratch(kRowsPerTask * matrices.first.length);
-    const int64_t chunks = (num_rows + kRowsPerTask - 1) / kRowsPerTask;
+    pool.reserve_scratch(kPanelRows * matrices.first.length);
+    const int64_t chunks = (num_rows + kPanelRows - 1) / kPanelRows;
     pool.run(num_heads * chunks, [&](int64_t task, int thread) {
-        const int64_t h = task / chunks, first = task % chunks * kRowsPerTask;
-        const int64_t count = std::min(kRowsPerTask, num_rows - first);
+        const int64_t h = task / chunks, first = task % chunks * kPanelRows;
+        const int64_t count = std::min(kPanelRows, num_rows - first);
         Matrix matrix = matrices.first;
         matrix.rows += h * matrices.head_bytes;
         const float* weights = unpack_rows(kernels, matrix, first, count, pool.scratch(thread));

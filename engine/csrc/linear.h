@@ -4,7 +4,6 @@
 #include <cstdint>
 
 #include "panels.h"
-#include "quantized_rows.h"
 #include "worker_pool.h"
 
 namespace ktdesk {
@@ -20,15 +19,14 @@ struct Matrix {
     bool is_packed = false;
 
     bool takes_bytes() const { return is_packed && !has_float_panels(type); }
+    int64_t num_panels() const { return ktdesk::num_panels(num_rows); }
+    // Rows of a panel that are there.
+    int64_t rows_of(int64_t panel) const {
+        return num_rows - panel * kPanelRows < kPanelRows ? num_rows - panel * kPanelRows : kPanelRows;
+    }
+    // Where a panel begins, or its rows.
+    const uint8_t* at(int64_t panel) const { return rows + panel * (is_packed ? 1 : kPanelRows) * row_bytes; }
 };
-
-// Rows that one task multiplies with all tokens: a panel. Enough that the inputs are not read too often, few
-// enough that rows unpacked to floats stay in the second-level cache.
-constexpr int64_t kRowsPerTask = kPanelRows;
-
-static inline int64_t num_tasks(const Matrix& matrix) {
-    return (matrix.num_rows + kRowsPerTask - 1) / kRowsPerTask;
-}
 
 // What matrices are multiplied with: the same vectors in the form that rows want and in the one that panels
 // want.
@@ -36,16 +34,25 @@ struct Inputs {
     const float* const* vectors;
     QuantizedRows quantized;
     const int32_t* row_ids;  // of each vector, in quantized
+
+    Inputs from(int64_t i) const { return {vectors + i, quantized, row_ids + i}; }
 };
 
-// outputs[t][r] = row r times vector begin + t, for the kRowsPerTask rows from first (a multiple of it) and
-// t < num_tokens. scratch: kRowsPerTask * length floats.
-void multiply_rows(const RowKernels& kernels, const Matrix& matrix, int64_t first, const Inputs& inputs,
-                   int64_t begin, int64_t num_tokens, float* scratch, float* const* outputs);
+// Rows that are multiplied with a run of panels before the next ones are: they stay in the first two caches.
+constexpr int64_t kTokenBlock = 64;
+
+// outputs[t][column + r] = row 16 * panel + r of the matrix times vector t, for t < num_tokens.
+// scratch: kPanelRows * length floats, for rows that are not packed.
+void multiply_panel_rows(const RowKernels& kernels, const Matrix& matrix, int64_t panel, const Inputs& inputs,
+                         int64_t num_tokens, const Ahead& ahead, float* scratch, float* const* outputs,
+                         int64_t column);
 
 // Quantizes x (num_rows, length) into the buffer.
 QuantizedRows quantize_rows(WorkerPool& pool, WorkerPool::BufferName buffer, const float* x, int64_t num_rows,
                             int64_t length);
+
+// Memory for so many quantized rows.
+QuantizedRows reserve_quantized_rows(Buffer& buffer, int64_t num_rows, int64_t length);
 
 // The floats of rows first..first+count-1: in the file itself where they lie there ready to use, else
 // unpacked into scratch (count * length floats).

@@ -3,29 +3,29 @@
 
 #include <cstdint>
 
-#include "worker_pool.h"
-
 namespace ktdesk {
 
-// x[t][k] = scales[t] * (128 * high[t][k] + low[t][k]), rounded to the nearest: 15 bits of which each half
+// x[t][k] = scale of t * (128 * high[t][k] + low[t][k]), rounded to the nearest: 15 bits of which each half
 // fits a byte product. One scale a row: a few large values then cost the others little, where blocks of eight
 // bits would lose their neighbours.
+//
+// A row is one stretch of memory, so that a kernel needs one address for each:
+//   for each group of 32 values a cache line: 32 bytes high (-127..127), 32 bytes low (-64..63)
+//   length / 32 floats: the integers of each 32 values, added up
+//   length / 16 floats: those of each 16
+//   the scale, a float
+// and is padded to a cache line.
 struct QuantizedRows {
-    const int8_t* high;    // (num_rows, length), -127..127
-    const int8_t* low;     // (num_rows, length), -64..63
-    const float* scales;   // (num_rows)
-    const float* sums_16;  // (num_rows, length / 16): the integers of each 16 values, added up
-    const float* sums_32;  // (num_rows, length / 32)
-    int64_t length;        // a multiple of 32
+    uint8_t* data;   // at a cache line
+    int64_t length;  // a multiple of 32
+
+    static constexpr int64_t kGroupLine = 64, kLow = 32;
+
+    int64_t sums_32() const { return 2 * length; }
+    int64_t sums_16() const { return sums_32() + length / 8; }
+    int64_t scale() const { return sums_16() + length / 4; }
+    int64_t row_bytes() const { return (scale() + 4 + kGroupLine - 1) / kGroupLine * kGroupLine; }
+    uint8_t* row(int64_t r) const { return data + r * row_bytes(); }
 };
-
-// Bytes that the rows take in a buffer.
-int64_t quantized_rows_bytes(int64_t num_rows, int64_t length);
-
-// Rows in `memory` (quantized_rows_bytes of it, at a cache line), not yet filled.
-QuantizedRows quantized_rows_in(void* memory, int64_t num_rows, int64_t length);
-
-// Fills row `row` from x (length).
-void quantize_row(const float* x, int64_t row, const QuantizedRows& rows);
 
 }  // namespace ktdesk

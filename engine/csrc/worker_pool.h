@@ -37,6 +37,12 @@ class Buffer {
     size_t bytes_ = 0;
 };
 
+// What the drivers choose by. Only speed and rounding depend on it; read it while the pool is locked.
+struct Tuning {
+    int64_t min_tile_rows = INT64_MAX;  // of an expert, or of a matrix: from so many tokens on tiles are used
+    bool overlaps_phases = true;        // an expert's second phase may run while others are in their first
+};
+
 // One operation at a time: a caller holds `lock()` for as long as it uses the pool or its buffers.
 class WorkerPool {
   public:
@@ -62,9 +68,13 @@ class WorkerPool {
         kQuantized,
         kQuantizedHidden,
         kRowIds,
+        kTileInputs,
+        kTileHidden,
         kNumBuffers
     };
     Buffer& buffer(BufferName name) { return buffers_[name]; }
+
+    Tuning tuning;
 
     // Calls task(index, thread) once for each index in 0..num_tasks-1, in any order, and returns when all are
     // done. Tasks do not throw and do not call run.

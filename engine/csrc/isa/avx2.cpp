@@ -39,17 +39,19 @@ struct Vec {
 constexpr int64_t kTileRows = 4;
 constexpr int64_t kTileTokens = 3;
 
-constexpr int64_t kPanelTokens = 2;
+constexpr int64_t kPanelTokens = 4;
 
 #include "dequantize.inl"
 #include "dequantize_avx2.inl"
 #include "lanes_avx2.inl"
 #include "panel_kernels.inl"
+#include "quantize_row.inl"
 #include "cache_rows.inl"
 #include "vec_math_avx2.inl"
 #include "cache_store.inl"
 #include "float_panel_kernels.inl"
 #include "attention_kernels.inl"
+#include "activation.inl"
 #include "probes.inl"
 #include "row_kernels.inl"
 

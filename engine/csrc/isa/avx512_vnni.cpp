@@ -10,18 +10,20 @@
 namespace ktdesk {
 namespace {
 
-constexpr int64_t kPanelTokens = 4;
+constexpr int64_t kPanelTokens = 8;
 
 #include "vec_avx512.inl"
 #include "dequantize.inl"
 #include "dequantize_avx2.inl"
 #include "lanes_vnni.inl"
 #include "panel_kernels.inl"
+#include "quantize_row.inl"
 #include "cache_rows.inl"
 #include "vec_math_avx512.inl"
 #include "cache_store.inl"
 #include "float_panel_kernels.inl"
 #include "attention_kernels.inl"
+#include "activation.inl"
 #include "probes.inl"
 #include "row_kernels.inl"
 

@@ -4,9 +4,6 @@ struct Lanes {
     struct Codes {
         __m256i a, b;
     };
-    struct Ints {
-        __m256i a, b;
-    };
     struct Floats {
         __m256 a, b;
     };
@@ -27,20 +24,21 @@ struct Lanes {
     }
     static Codes as_operand(Codes c) { return c; }
 
-    static Ints no_ints() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
-    static Ints add(Ints x, Ints y) { return {_mm256_add_epi32(x.a, y.a), _mm256_add_epi32(x.b, y.b)}; }
-
-    // Pairs of products must fit 16 bits: codes are at most 63, or signed and then taken by magnitude.
-    template <bool kSigned>
-    static Ints dot(Ints sum, Codes c, const int8_t* x) {
-        const __m256i four = _mm256_set1_epi32(load_as<int32_t>(reinterpret_cast<const uint8_t*>(x)));
-        return {_mm256_add_epi32(sum.a, products<kSigned>(c.a, four)),
-                _mm256_add_epi32(sum.b, products<kSigned>(c.b, four))};
-    }
-
-    static Floats combine(Ints high, Ints low) {
-        return {_mm256_cvtepi32_ps(_mm256_add_epi32(_mm256_slli_epi32(high.a, 7), low.a)),
-                _mm256_cvtepi32_ps(_mm256_add_epi32(_mm256_slli_epi32(high.b, 7), low.b))};
+    template <bool kSigned, int kLargest, int kVectors, int T>
+    static void products(const Codes* codes, const uint8_t* const* x, int first, Floats* p) {
+        for (int t = 0; t < T; ++t) {
+            const uint8_t* high = x[t] + first;
+            const uint8_t* low = high + QuantizedRows::kLow;
+            __m256i a[kVectors], b[kVectors];
+            for (int i = 0; i < kVectors; ++i) {
+                a[i] = codes[i].a;
+                b[i] = codes[i].b;
+            }
+            p[t] = {_mm256_cvtepi32_ps(_mm256_add_epi32(dots<kSigned, kVectors, kLargest * 127>(a, high, 128),
+                                                        dots<kSigned, kVectors, kLargest * 64>(a, low, 1))),
+                    _mm256_cvtepi32_ps(_mm256_add_epi32(dots<kSigned, kVectors, kLargest * 127>(b, high, 128),
+                                                        dots<kSigned, kVectors, kLargest * 64>(b, low, 1)))};
+        }
     }
 
     static Floats halves(const uint8_t* p) {
@@ -82,11 +80,28 @@ struct Lanes {
         return c;
     }
 
+    // factor times the dot products of eight rows. A product of two bytes is at most kProduct, and pairs of
+    // them are added in 16 bits for as long as they fit.
+    template <bool kSigned, int kVectors, int kProduct>
+    static __m256i dots(const __m256i* codes, const uint8_t* x, int16_t factor) {
+        constexpr int kFit = 32767 / (2 * kProduct), kRun = kFit < kVectors ? kFit : kVectors;
+        static_assert(kRun >= 1);
+        __m256i sum = _mm256_setzero_si256();
+        for (int i = 0; i < kVectors; i += kRun) {
+            __m256i pairs = pairs_of<kSigned>(codes[i], x + 4 * i);
+            for (int j = i + 1; j < i + kRun && j < kVectors; ++j)
+                pairs = _mm256_add_epi16(pairs, pairs_of<kSigned>(codes[j], x + 4 * j));
+            sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(factor)));
+        }
+        return sum;
+    }
+
     template <bool kSigned>
-    static __m256i products(__m256i codes, __m256i x) {
-        const __m256i magnitudes = kSigned ? _mm256_abs_epi8(codes) : codes;
-        const __m256i factors = kSigned ? _mm256_sign_epi8(x, codes) : x;
-        return _mm256_madd_epi16(_mm256_maddubs_epi16(magnitudes, factors), _mm256_set1_epi16(1));
+    static __m256i pairs_of(__m256i codes, const uint8_t* x) {
+        const __m256i four = _mm256_set1_epi32(load_as<int32_t>(x));
+        if constexpr (kSigned)
+            return _mm256_maddubs_epi16(_mm256_abs_epi8(codes), _mm256_sign_epi8(four, codes));
+        return _mm256_maddubs_epi16(codes, four);
     }
 
     static __m128i low_four_bits(__m128i v) { return _mm_and_si128(v, _mm_set1_epi8(15)); }

@@ -4,9 +4,6 @@ struct Lanes {
     struct Codes {
         uint8_t byte[64];
     };
-    struct Ints {
-        int32_t lane[16];
-    };
     struct Floats {
         float lane[16];
     };
@@ -38,27 +35,18 @@ struct Lanes {
 
     static Codes as_operand(Codes c) { return c; }
 
-    static Ints no_ints() { return {}; }
-
-    static Ints add(Ints x, Ints y) {
-        for (int n = 0; n < 16; ++n) x.lane[n] += y.lane[n];
-        return x;
-    }
-
-    template <bool kSigned>
-    static Ints dot(Ints sum, const Codes& c, const int8_t* x) {
-        for (int n = 0; n < 16; ++n)
-            for (int j = 0; j < 4; ++j) {
-                const int code = kSigned ? static_cast<int8_t>(c.byte[4 * n + j]) : c.byte[4 * n + j];
-                sum.lane[n] += code * x[j];
-            }
-        return sum;
-    }
-
-    static Floats combine(Ints high, Ints low) {
-        Floats f;
-        for (int n = 0; n < 16; ++n) f.lane[n] = to_float(128 * high.lane[n] + low.lane[n]);
-        return f;
+    template <bool kSigned, int, int kVectors, int T>
+    static void products(const Codes* codes, const uint8_t* const* x, int first, Floats* p) {
+        for (int t = 0; t < T; ++t) {
+            const int8_t* high = reinterpret_cast<const int8_t*>(x[t]) + first;
+            int32_t sums[16] = {};
+            for (int i = 0; i < kVectors; ++i)
+                for (int n = 0; n < 16; ++n)
+                    for (int j = 0; j < 4; ++j)
+                        sums[n] += code_of<kSigned>(codes[i].byte[4 * n + j]) *
+                                   (128 * high[4 * i + j] + high[QuantizedRows::kLow + 4 * i + j]);
+            for (int n = 0; n < 16; ++n) p[t].lane[n] = to_float(sums[n]);
+        }
     }
 
     static Floats halves(const uint8_t* p) {
@@ -116,4 +104,10 @@ struct Lanes {
     }
 
     static void store(float* p, const Floats& v) { memcpy(p, v.lane, sizeof(v.lane)); }
+
+  private:
+    template <bool kSigned>
+    static int code_of(uint8_t code) {
+        return kSigned ? static_cast<int8_t>(code) : code;
+    }
 };

@@ -26,17 +26,24 @@ struct Lanes {
         return _mm512_xor_si512(c, _mm512_set1_epi8(static_cast<char>(0x80)));
     }
 
-    static Ints no_ints() { return _mm512_setzero_si512(); }
-    static Ints add(Ints x, Ints y) { return _mm512_add_epi32(x, y); }
-
-    template <bool>
-    static Ints dot(Ints sum, Codes c, const int8_t* x) {
-        return _mm512_dpbusd_epi32(sum, c,
-                                   _mm512_set1_epi32(load_as<int32_t>(reinterpret_cast<const uint8_t*>(x))));
-    }
-
-    static Floats combine(Ints high, Ints low) {
-        return _mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_slli_epi32(high, 7), low));
+    // Eight rows have one sum each for both bytes, so that all stay in registers. Fewer have one for each
+    // byte, and one row has two, so that a product need not wait for the one before it.
+    template <bool, int, int kVectors, int T>
+    static void products(const Codes* codes, const uint8_t* const* x, int first, Floats* p) {
+        const int low = first + static_cast<int>(QuantizedRows::kLow);
+        Ints sums[T];
+        if constexpr (T >= 8) {
+            for (int t = 0; t < T; ++t) sums[t] = _mm512_setzero_si512();
+            add_dots<kVectors, T>(codes, x, first, sums);
+            for (int t = 0; t < T; ++t) sums[t] = _mm512_slli_epi32(sums[t], 7);
+            add_dots<kVectors, T>(codes, x, low, sums);
+        } else {
+            Ints lows[T];
+            dots<kVectors, T>(codes, x, first, sums);
+            dots<kVectors, T>(codes, x, low, lows);
+            for (int t = 0; t < T; ++t) sums[t] = _mm512_add_epi32(_mm512_slli_epi32(sums[t], 7), lows[t]);
+        }
+        for (int t = 0; t < T; ++t) p[t] = _mm512_cvtepi32_ps(sums[t]);
     }
 
     static Floats halves(const uint8_t* p) { return _mm512_cvtph_ps(load32(p)); }
@@ -67,5 +74,32 @@ struct Lanes {
     static void store(float* p, Floats v) { _mm512_storeu_ps(p, v); }
 
   private:
+    template <int kVectors, int T>
+    static void add_dots(const Codes* codes, const uint8_t* const* x, int first, Ints* sums) {
+        for (int i = 0; i < kVectors; ++i)
+            for (int t = 0; t < T; ++t) sums[t] = dot(sums[t], codes[i], x[t] + first + 4 * i);
+    }
+
+    template <int kVectors, int T>
+    static void dots(const Codes* codes, const uint8_t* const* x, int first, Ints* sums) {
+        constexpr int kSums = T == 1 ? 2 : 1;
+        Ints parts[kSums][T];
+        for (int i = 0; i < kSums; ++i) {
+            for (int t = 0; t < T; ++t) parts[i][t] = _mm512_setzero_si512();
+            add_dots<kVectors / kSums, T>(codes + i * (kVectors / kSums), x,
+                                          first + 4 * i * (kVectors / kSums), parts[i]);
+        }
+        for (int t = 0; t < T; ++t)
+            sums[t] = kSums == 1 ? parts[0][t] : _mm512_add_epi32(parts[0][t], parts[kSums - 1][t]);
+    }
+
+    // sum + codes times the four bytes at x. The compiler would load these into a register first.
+    static Ints dot(Ints sum, Codes codes, const uint8_t* x) {
+        asm("vpdpbusd %2%{1to16%}, %1, %0"
+            : "+v"(sum)
+            : "v"(codes), "m"(*reinterpret_cast<const uint8_t (*)[4]>(x)));
+        return sum;
+    }
+
     static Floats floats_of(__m128i bytes) { return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes)); }
 };

@@ -4,12 +4,14 @@
 //     Codes: 64 bytes; Ints, Floats: 16 lanes
 //     load(p), load_line(p); field<shift>(codes, mask): bytes moved up by shift (down where negative),
 //     masked; merge(a, b): or; lookup(levels, codes): 16 levels of a byte; as_operand(codes): signed codes
-//     for dot; dot<signed>(sum, codes, x): sum[n] += the four codes of lane n times the four bytes at x;
-//     no_ints(); add(a, b); combine(high, low): 128 * high + low as floats; halves(p), unsigned_bytes(p),
+//     for products<kSigned, kLargest, kVectors, T>(codes, x, first, p): p[t][n] = the sum over i < kVectors
+//     of the four codes that codes[i] has for row n times the four activations first + 4i.. of the group at
+//     x[t] (quantized_rows.h), no code being larger than kLargest; halves(p), unsigned_bytes(p),
 //     signed_bytes(p), low_nibbles(p), high_nibbles(p), exponents(p): 16 as floats; no_floats(),
-//     broadcast(x), multiply(a, b), fma(a, b, sum), store(p, v) kSignedOffset: what as_operand added to
+//     broadcast(x), multiply(a, b), fma(a, b, sum), store(p, v); kSignedOffset: what as_operand added to
 //     signed codes, to be taken out again by the sums of the row
 //   }
+// and kPanelTokens, a power of two: the rows of x that a panel is unpacked for at once.
 
 template <int kType>
 struct PanelCodes {
@@ -17,6 +19,11 @@ struct PanelCodes {
     static constexpr bool kIsLevels = kType == IQ4_NL || kType == IQ4_XS || kType == MXFP4;
     static constexpr bool kIsSigned = kType == Q8_0 || kIsLevels;
     static constexpr int kOffset = kIsSigned ? Lanes::kSignedOffset : kFormat.offset;
+    // In magnitude, where they are signed.
+    static constexpr int kLargest = kType == MXFP4  ? 12
+                                    : kIsLevels     ? 127
+                                    : kType == Q8_0 ? 128
+                                                    : (1 << kFormat.code_bits) - 1;
 
     using Codes = Lanes::Codes;
 
@@ -119,82 +126,92 @@ struct PanelScales {
     Floats d_, m_;
 };
 
-// Bytes between what is read and what is asked for ahead.
+// Bytes between what is read and what is asked for ahead, into the first cache and into the second.
 constexpr int64_t kNear = 4096, kFar = 16384;
 
-// One panel with T rows of x. outputs[t] gets the panel's 16 results.
-template <int kType, int T>
-void panel_tile(const uint8_t* panel, const QuantizedRows& x, const int32_t* row_ids, float (*outputs)[16]) {
-    constexpr int kBlock = block_values(kType), kGroups = kBlock / 32;
-    constexpr int kParts = 32 / panel_format(kType).part_values, kVectors = 8 / kParts;
-    using Scales = PanelScales<kType>;
-    const uint8_t* scales = panel;
-    const uint8_t* codes = panel + panel_scales_bytes(kType, x.length);
-    const int8_t *high[T], *low[T];
-    const float* sums[T];
-    Lanes::Floats totals[T];
-    for (int t = 0; t < T; ++t) {
-        high[t] = x.high + row_ids[t] * x.length;
-        low[t] = x.low + row_ids[t] * x.length;
-        sums[t] =
-            kParts == 1 ? x.sums_32 + row_ids[t] * (x.length / 32) : x.sums_16 + row_ids[t] * (x.length / 16);
-        totals[t] = Lanes::no_floats();
+inline __attribute__((always_inline)) void prefetch_bytes(const uint8_t* near, const uint8_t* far,
+                                                          int64_t num_bytes) {
+    for (int64_t line = 0; line < num_bytes; line += kCacheLine) {
+        __builtin_prefetch(near + line, 0, 3);
+        __builtin_prefetch(far + line, 0, 2);
     }
-    for (int64_t k = 0; k < x.length; scales += panel_format(kType).scale_bytes) {
-        const Scales block(scales);
-        for (int group = 0; group < kGroups; ++group, k += 32, codes += group_bytes(kType)) {
-            for (int64_t line = 0; line < group_bytes(kType); line += kCacheLine) {
-                __builtin_prefetch(codes + kNear + line, 0, 3);
-                __builtin_prefetch(codes + kFar + line, 0, 2);
-            }
-            Lanes::Codes vectors[8];
-            PanelCodes<kType>::unpack(codes, vectors);
-            for (int part = 0; part < kParts; ++part) {
-                const Lanes::Floats scale = block.scale(kParts * group + part);
-                Lanes::Floats of_sum = Lanes::no_floats();
-                if constexpr (Scales::kHasMin) of_sum = block.of_sum(kParts * group + part, scale);
-                for (int t = 0; t < T; ++t) {
-                    // Two sums each, so that a product need not wait for the one before it.
-                    Lanes::Ints h[2] = {Lanes::no_ints(), Lanes::no_ints()};
-                    Lanes::Ints l[2] = {Lanes::no_ints(), Lanes::no_ints()};
-                    for (int i = 0; i < kVectors; ++i) {
-                        const int v = kVectors * part + i;
-                        h[i % 2] = Lanes::template dot<PanelCodes<kType>::kIsSigned>(h[i % 2], vectors[v],
-                                                                                     high[t] + k + 4 * v);
-                        l[i % 2] = Lanes::template dot<PanelCodes<kType>::kIsSigned>(l[i % 2], vectors[v],
-                                                                                     low[t] + k + 4 * v);
-                    }
-                    const Lanes::Floats product =
-                        Lanes::combine(Lanes::add(h[0], h[1]), Lanes::add(l[0], l[1]));
-                    totals[t] = Lanes::fma(product, scale, totals[t]);
-                    if constexpr (Scales::kHasMin)
-                        totals[t] =
-                            Lanes::fma(of_sum, Lanes::broadcast(sums[t][k / 32 * kParts + part]), totals[t]);
-                }
+}
+
+// One group of 32 values: adds to the totals of T rows. x: where the group of each row begins, minus 2 * k.
+template <int kType, int T>
+inline __attribute__((always_inline)) void add_group(const PanelScales<kType>& block, int group,
+                                                     const uint8_t* codes, const uint8_t* const* rows,
+                                                     int64_t k, int64_t sums, Lanes::Floats* totals) {
+    constexpr int kParts = 32 / panel_format(kType).part_values, kVectors = 8 / kParts;
+    Lanes::Codes vectors[8];
+    PanelCodes<kType>::unpack(codes, vectors);
+    const uint8_t* x[T];
+    for (int t = 0; t < T; ++t) x[t] = rows[t] + 2 * k;
+    for (int part = 0; part < kParts; ++part) {
+        const Lanes::Floats scale = block.scale(kParts * group + part);
+        Lanes::Floats products[T];
+        Lanes::template products<PanelCodes<kType>::kIsSigned, PanelCodes<kType>::kLargest, kVectors, T>(
+            vectors + kVectors * part, x, 4 * kVectors * part, products);
+        for (int t = 0; t < T; ++t) totals[t] = Lanes::fma(products[t], scale, totals[t]);
+        if constexpr (PanelScales<kType>::kHasMin) {
+            const Lanes::Floats of_sum = block.of_sum(kParts * group + part, scale);
+            for (int t = 0; t < T; ++t) {
+                const float sum = load_as<float>(rows[t] + sums + 4 * (k / 32 * kParts + part));
+                totals[t] = Lanes::fma(of_sum, Lanes::broadcast(sum), totals[t]);
             }
         }
     }
-    for (int t = 0; t < T; ++t)
-        Lanes::store(outputs[t], Lanes::multiply(totals[t], Lanes::broadcast(x.scales[row_ids[t]])));
 }
 
+// One panel with T rows of x. results[t] gets the panel's 16 results.
 template <int kType, int T>
-void panel_tokens(const uint8_t* panel, const QuantizedRows& x, const int32_t* row_ids, float* const* outputs,
-                  int64_t first_row, int64_t num_rows) {
-    alignas(64) float results[T][16];
-    panel_tile<kType, T>(panel, x, row_ids, results);
-    for (int t = 0; t < T; ++t)
-        memcpy(outputs[t] + first_row, results[t], static_cast<size_t>(num_rows) * sizeof(float));
+void panel_tile(const uint8_t* panel, const QuantizedRows& x, const int32_t* row_ids, const Ahead& ahead,
+                float (*results)[16]) {
+    constexpr int kGroups = block_values(kType) / 32;
+    constexpr int64_t kScaleBytes = panel_format(kType).scale_bytes, kGroupBytes = group_bytes(kType);
+    const int64_t sums = panel_format(kType).part_values == 32 ? x.sums_32() : x.sums_16();
+    const uint8_t* scales = panel;
+    const uint8_t* codes = panel + panel_scales_bytes(kType, x.length);
+    const uint8_t* rows[T];
+    Lanes::Floats totals[T];
+    for (int t = 0; t < T; ++t) {
+        rows[t] = x.row(row_ids[t]);
+        totals[t] = Lanes::no_floats();
+    }
+    for (int64_t k = 0; k < x.length; scales += kScaleBytes) {
+        const PanelScales<kType> block(scales);
+        // Scales and codes are asked for as one stream, in the order of memory.
+        const uint8_t *near = ahead.at(panel + kNear), *far = ahead.at(panel + kFar);
+        prefetch_bytes(near, far, kScaleBytes);
+        for (int group = 0; group < kGroups; ++group, k += 32, codes += kGroupBytes) {
+            prefetch_bytes(near + kScaleBytes + group * kGroupBytes, far + kScaleBytes + group * kGroupBytes,
+                           kGroupBytes);
+            add_group<kType, T>(block, group, codes, rows, k, sums, totals);
+        }
+        panel += kScaleBytes + kGroups * kGroupBytes;
+    }
+    for (int t = 0; t < T; ++t) {
+        const float scale = load_as<float>(rows[t] + x.scale());
+        Lanes::store(results[t], Lanes::multiply(totals[t], Lanes::broadcast(scale)));
+    }
+}
+
+// The rows that are left go through smaller tiles.
+template <int kType, int T>
+void panel_tiles(const PanelProduct& p, int64_t t) {
+    for (; t + T <= p.num_tokens; t += T) {
+        alignas(64) float results[T][16];
+        panel_tile<kType, T>(p.panel, *p.x, p.row_ids + t, p.ahead, results);
+        for (int i = 0; i < T; ++i)
+            memcpy(p.outputs[t + i] + p.first_row, results[i],
+                   static_cast<size_t>(p.num_rows) * sizeof(float));
+    }
+    if constexpr (T > 1) panel_tiles<kType, (T > 4 ? 4 : T / 2)>(p, t);
 }
 
 template <int kType>
-void multiply_panel(const uint8_t* panel, const QuantizedRows& x, const int32_t* row_ids, int64_t num_tokens,
-                    float* const* outputs, int64_t first_row, int64_t num_rows) {
-    int64_t t = 0;
-    for (; t + kPanelTokens <= num_tokens; t += kPanelTokens)
-        panel_tokens<kType, kPanelTokens>(panel, x, row_ids + t, outputs + t, first_row, num_rows);
-    for (; t < num_tokens; ++t)
-        panel_tokens<kType, 1>(panel, x, row_ids + t, outputs + t, first_row, num_rows);
+void multiply_panel(const PanelProduct& product) {
+    panel_tiles<kType, kPanelTokens>(product, 0);
 }
 
 [[maybe_unused]] void fill_multiply_panel(MultiplyPanel* table) {

@@ -73,6 +73,8 @@ RowKernels make_table(const char* name) {
     fill_store_row(table);
     fill_probes(table);
     table.matmul = matmul;
+    table.quantize_row = quantize_row;
+    table.activate = activate;
     table.add_scaled = add_scaled;
     return table;
 }

@@ -42,11 +42,13 @@ constexpr int64_t kPanelTokens = 2;
 #include "dequantize.inl"
 #include "lanes_scalar.inl"
 #include "panel_kernels.inl"
+#include "quantize_row.inl"
 #include "cache_rows.inl"
 #include "vec_math_scalar.inl"
 #include "cache_store.inl"
 #include "float_panel_kernels.inl"
 #include "attention_kernels.inl"
+#include "activation.inl"
 #include "probes.inl"
 #include "row_kernels.inl"
 

@@ -1,0 +1,54 @@
+#include "tile_panels.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace ktdesk {
+
+namespace {
+
+// The type whose kernel takes the matrix: rows that are not packed go as floats.
+WeightType tile_type(const Matrix& matrix) { return matrix.is_packed ? matrix.type : F32; }
+
+// The 16 rows of a panel as floats. Those that are not there may hold anything, but must be memory.
+const uint8_t* float_panel(const RowKernels& kernels, const TilePart& part, float* scratch) {
+    const int64_t length = part.matrix->length, count = part.matrix->rows_of(part.panel);
+    const float* rows = unpack_rows(kernels, *part.matrix, part.panel * kPanelRows, count, scratch);
+    if (count < kPanelRows && rows != scratch) {
+        std::memcpy(scratch, rows, static_cast<size_t>(count * length) * sizeof(float));
+        rows = scratch;
+    }
+    return reinterpret_cast<const uint8_t*>(rows);
+}
+
+}  // namespace
+
+bool has_tiles(const WorkerPool& pool, const Matrix& matrix) {
+    const TileKernels* tiles = pool.kernels().tiles;
+    return tiles && tiles->multiply[tile_type(matrix)] && matrix.length % kTileValues == 0;
+}
+
+int64_t tile_scratch_floats(const Matrix& matrix, int64_t num_panels) {
+    const int64_t rows = matrix.is_packed ? 0 : num_panels * kPanelRows * matrix.length;
+    return rows + tile_scratch_bytes(num_panels, matrix.length) / static_cast<int64_t>(sizeof(float));
+}
+
+void multiply_tile_parts(const RowKernels& kernels, const TilePart* parts, int64_t num_parts,
+                         const TileRows& rows, float* const* outputs, float* scratch) {
+    for (int64_t i = 0; i < num_parts;) {
+        const WeightType type = tile_type(*parts[i].matrix);
+        TilePanel panels[kMaxTilePanels];
+        int64_t count = 0;
+        float* memory = scratch;
+        for (; i < num_parts && count < kMaxTilePanels && tile_type(*parts[i].matrix) == type; ++i, ++count) {
+            const Matrix& matrix = *parts[i].matrix;
+            const uint8_t* data =
+                matrix.is_packed ? matrix.at(parts[i].panel) : float_panel(kernels, parts[i], memory);
+            if (!matrix.is_packed) memory += kPanelRows * matrix.length;
+            panels[count] = {data, parts[i].column, matrix.rows_of(parts[i].panel)};
+        }
+        kernels.tiles->multiply[type](panels, count, rows, outputs, reinterpret_cast<uint8_t*>(memory));
+    }
+}
+
+}  // namespace ktdesk
