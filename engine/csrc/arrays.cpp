@@ -38,15 +38,16 @@ void require_contiguous_rows(const Blocks3& blocks) {
 }
 
 ExpertMatrix as_experts(const WorkerPool& pool, const ExpertWeight& weight) {
-    const auto& [type_id, blocks, packed, bias] = weight;
+    const auto& [type_id, blocks, packed, bias, scale] = weight;
     require_contiguous_rows(blocks);
     const WeightType type = checked_type(pool, type_id);
     const Matrix first = matrix_of(type, blocks.data(), dim(blocks, 1), dim(blocks, 2), packed);
     require(!bias || (dim(*bias, 0) == dim(blocks, 0) && dim(*bias, 1) == first.num_rows),
             "an expert bias must have the shape (experts, rows)");
+    require(!scale || dim(*scale, 0) == dim(blocks, 0), "one scale for each expert");
     require(!packed || blocks.stride(0) % kCacheLine == 0,
             "the panels of each expert must start at a cache line");
-    return {first, blocks.stride(0), data_or_null(bias)};
+    return {first, blocks.stride(0), data_or_null(bias), data_or_null(scale)};
 }
 
 }  // namespace ktdesk

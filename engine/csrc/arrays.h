@@ -61,8 +61,8 @@ Matrix matrix_of(WeightType type, const uint8_t* data, int64_t num, int64_t byte
 
 Matrix as_matrix(const WorkerPool& pool, int type, const Blocks2& blocks, const PackedShape& packed = {});
 
-// A weight of all experts as Python hands it over.
-using ExpertWeight = std::tuple<int, Blocks3, PackedShape, std::optional<Floats2>>;
+// A weight of all experts as Python hands it over: type, rows, shape, bias (experts, rows), scale (experts).
+using ExpertWeight = std::tuple<int, Blocks3, PackedShape, std::optional<Floats2>, std::optional<Floats1>>;
 
 void require_contiguous_rows(const Blocks3& blocks);
 

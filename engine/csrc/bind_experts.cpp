@@ -8,12 +8,17 @@ namespace ktdesk {
 namespace {
 
 void call_expert_mlp(WorkerPool& pool, const ExpertWeight& gate, const ExpertWeight& up,
-                     const ExpertWeight& down, int activation, const Ids2& ids, const Floats2& weights,
-                     const Floats2& x, const OutFloats2& out) {
+                     const ExpertWeight& down, std::tuple<int, float> activation, bool weighs_inputs,
+                     const Ids2& ids, const Floats2& weights, const Floats2& x, const OutFloats2& out) {
     const int64_t num_experts = dim(std::get<1>(gate), 0);
-    require(activation >= 0 && activation < kNumActivations, "expert_mlp: unknown activation");
-    const ExpertMlp mlp = {as_experts(pool, gate), as_experts(pool, up), as_experts(pool, down), num_experts,
-                           {static_cast<Activation>(activation), 0.0f}};
+    const auto [kind, limit] = activation;
+    require(kind >= 0 && kind < kNumActivations, "expert_mlp: unknown activation");
+    const ExpertMlp mlp = {as_experts(pool, gate),
+                           as_experts(pool, up),
+                           as_experts(pool, down),
+                           num_experts,
+                           {static_cast<Activation>(kind), limit},
+                           weighs_inputs};
     const int64_t T = dim(x, 0), H = mlp.down.first.num_rows, I = mlp.down.first.length;
     require(dim(std::get<1>(up), 0) == num_experts && dim(std::get<1>(down), 0) == num_experts,
             "expert_mlp: gate, up and down must have as many experts");
@@ -53,8 +58,8 @@ void call_choose_experts(WorkerPool& pool, const Floats2& logits, const std::opt
 void bind_experts(nb::module_& m) {
     m.def("expert_mlp", call_expert_mlp, nb::arg("pool"), nb::arg("gate").noconvert(),
           nb::arg("up").noconvert(), nb::arg("down").noconvert(), nb::arg("activation"),
-          nb::arg("ids").noconvert(), nb::arg("weights").noconvert(), nb::arg("x").noconvert(),
-          nb::arg("out").noconvert());
+          nb::arg("weighs_inputs"), nb::arg("ids").noconvert(), nb::arg("weights").noconvert(),
+          nb::arg("x").noconvert(), nb::arg("out").noconvert());
     m.def("choose_experts", call_choose_experts, nb::arg("pool"), nb::arg("logits").noconvert(),
           nb::arg("bias").none().noconvert(), nb::arg("gating"), nb::arg("normalize"), nb::arg("scale"),
           nb::arg("num_groups"), nb::arg("num_groups_used"), nb::arg("ids").noconvert(),

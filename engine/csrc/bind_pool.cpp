@@ -21,7 +21,20 @@ void bind_pool(nb::module_& m) {
     nb::class_<WorkerPool>(m, "WorkerPool")
         .def("__init__", make_pool, nb::arg("num_threads"), nb::arg("isa"))
         .def_prop_ro("num_threads", &WorkerPool::num_threads)
-        .def_prop_ro("isa", [](const WorkerPool& pool) { return std::string(pool.kernels().name); });
+        .def_prop_ro("isa", [](const WorkerPool& pool) { return std::string(pool.kernels().name); })
+        .def_prop_ro("has_tiles", [](const WorkerPool& pool) { return pool.kernels().tiles != nullptr; })
+        .def_prop_rw(
+            "min_tile_rows", [](const WorkerPool& pool) { return pool.tuning.min_tile_rows; },
+            [](WorkerPool& pool, int64_t rows) {
+                const auto lock = pool.lock();
+                pool.tuning.min_tile_rows = rows;
+            })
+        .def_prop_rw(
+            "overlaps_phases", [](const WorkerPool& pool) { return pool.tuning.overlaps_phases; },
+            [](WorkerPool& pool, bool overlaps) {
+                const auto lock = pool.lock();
+                pool.tuning.overlaps_phases = overlaps;
+            });
     m.def("isas", available_isas, nb::arg("with_variants"));
     m.def("why_no_amx", why_no_amx);
 }

@@ -9,7 +9,7 @@ _Blocks = npt.NDArray[np.uint8]
 _PackedShape = tuple[int, int] | None
 _CachedRows = tuple[int, int, _Blocks]
 _Context = tuple[_Ids, _Ids, _Ids]
-_ExpertWeight = tuple[int, _Blocks, _PackedShape, _Floats | None]
+_ExpertWeight = tuple[int, _Blocks, _PackedShape, _Floats | None, _Floats | None]
 
 class WorkerPool:
     def __init__(self, num_threads: int, isa: str) -> None: ...
@@ -17,6 +17,10 @@ class WorkerPool:
     def num_threads(self) -> int: ...
     @property
     def isa(self) -> str: ...
+    @property
+    def has_tiles(self) -> bool: ...
+    min_tile_rows: int
+    overlaps_phases: bool
 
 def isas(with_variants: bool) -> list[str]: ...
 def why_no_amx() -> str: ...
@@ -32,7 +36,8 @@ def expert_mlp(
     gate: _ExpertWeight,
     up: _ExpertWeight,
     down: _ExpertWeight,
-    activation: int,
+    activation: tuple[int, float],
+    weighs_inputs: bool,
     ids: _Ids,
     weights: _Floats,
     x: _Floats,

@@ -48,9 +48,9 @@ def get_rows(pool: WorkerPool, weight: Weight, ids: Ids) -> Floats:
 def expert_mlp(pool: WorkerPool, mlp: ExpertMlp, x: Floats, ids: Ids, weights: Floats) -> Floats:
     """Weighted sum over the experts ids (T, K) with weights (T, K) of x (T, H) -> (T, H)."""
     out = np.empty_like(x)
-    _kernels.expert_mlp(
-        pool, mlp.gate.as_tuple, mlp.up.as_tuple, mlp.down.as_tuple, int(mlp.activation), ids, weights, x, out
-    )
+    activation = (int(mlp.activation), mlp.limit)
+    parts = (mlp.gate.as_tuple, mlp.up.as_tuple, mlp.down.as_tuple)
+    _kernels.expert_mlp(pool, *parts, activation, mlp.weighs_inputs, ids, weights, x, out)
     return out
 
 

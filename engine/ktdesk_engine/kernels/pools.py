@@ -12,6 +12,8 @@ from ktdesk_engine.kernels import _kernels
 from ktdesk_engine.kernels._kernels import WorkerPool as WorkerPool
 
 ISA_VARIABLE = "KTDESK_ISA"
+NEVER = 2**63 - 1
+"""As a pool's min_tile_rows: tiles are not used."""
 
 _forced_isa: ContextVar[str | None] = ContextVar("forced_isa", default=None)
 

@@ -48,10 +48,18 @@ def get_rows(weight: Weight, ids: Ids) -> Floats:
     return quants.dequantize(weight.blocks[ids], weight.type)
 
 
-def activate(activation: Activation, gate: Doubles, up: Doubles) -> Doubles:
+def _silu(x: Doubles) -> Doubles:
+    return x / (1 + np.exp(-x))
+
+
+def activate(activation: Activation, gate: Doubles, up: Doubles, limit: float = 0.0) -> Doubles:
     """Elementwise, any shape."""
     if activation is Activation.SWIGLU:
-        return gate / (1 + np.exp(-gate)) * up
+        return _silu(gate) * up
+    if activation is Activation.CLAMPED_GATE:
+        return _silu(np.minimum(gate, limit)) * np.clip(up, -limit, limit)
+    if activation is Activation.CLAMPED_SILU:
+        return np.minimum(_silu(gate), limit) * np.clip(up, -limit, limit)
     g, u = np.minimum(gate, 7.0), np.clip(up, -7.0, 7.0)
     return g / (1 + np.exp(-1.702 * g)) * (u + 1)
 
@@ -59,6 +67,8 @@ def activate(activation: Activation, gate: Doubles, up: Doubles) -> Doubles:
 def _one_expert(expert_weight: ExpertWeight, expert: int, x: Doubles) -> Doubles:
     weight = expert_weight.weight
     product = x @ quants.dequantize(weight.blocks[expert], weight.type).astype(np.float64).T
+    if expert_weight.scale is not None:
+        product *= expert_weight.scale[expert]
     return product if expert_weight.bias is None else product + expert_weight.bias[expert]
 
 
@@ -67,8 +77,10 @@ def expert_mlp(mlp: ExpertMlp, x: Floats, ids: Ids, weights: Floats) -> Doubles:
     out = np.zeros(x.shape)
     for t, (experts, shares) in enumerate(zip(ids, weights, strict=True)):
         for expert, share in zip(experts, shares, strict=True):
-            hidden = activate(mlp.activation, _one_expert(mlp.gate, expert, x[t]), _one_expert(mlp.up, expert, x[t]))
-            out[t] += share * _one_expert(mlp.down, expert, hidden)
+            inner = x[t] * np.float64(share) if mlp.weighs_inputs else x[t]
+            gate, up = _one_expert(mlp.gate, expert, inner), _one_expert(mlp.up, expert, inner)
+            hidden = activate(mlp.activation, gate, up, mlp.limit)
+            out[t] += (1 if mlp.weighs_inputs else share) * _one_expert(mlp.down, expert, hidden)
     return out
 
 

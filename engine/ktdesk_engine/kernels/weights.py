@@ -50,14 +50,17 @@ class Weight:
 
 @dataclass(frozen=True)
 class ExpertWeight:
-    """One weight of all experts: blocks (E, rows, row_bytes), bias (E, rows)."""
+    """One weight of all experts: blocks (E, rows, row_bytes). Its products times the scale, plus the bias."""
 
     weight: Weight
     bias: Floats | None = None
+    """(E, rows)"""
+    scale: Floats | None = None
+    """(E,)"""
 
     @property
-    def as_tuple(self) -> tuple[int, Blocks, PackedShape | None, Floats | None]:
-        return int(self.weight.type), self.weight.blocks, self.weight.packed, self.bias
+    def as_tuple(self) -> tuple[int, Blocks, PackedShape | None, Floats | None, Floats | None]:
+        return int(self.weight.type), self.weight.blocks, self.weight.packed, self.bias, self.scale
 
 
 class Activation(IntEnum):
@@ -67,6 +70,10 @@ class Activation(IntEnum):
     """silu(gate) * up"""
     SWIGLU_OAI = 1
     """g = min(gate, 7), u = clamp(up, -7, 7): g * sigmoid(1.702 g) * (u + 1)"""
+    CLAMPED_GATE = 2
+    """g = min(gate, limit), u = clamp(up, -limit, limit): silu(g) * u"""
+    CLAMPED_SILU = 3
+    """min(silu(gate), limit) * clamp(up, -limit, limit)"""
 
 
 @dataclass(frozen=True)
@@ -77,6 +84,10 @@ class ExpertMlp:
     up: ExpertWeight
     down: ExpertWeight
     activation: Activation = Activation.SWIGLU
+    limit: float = 0.0
+    """Of the clamped activations."""
+    weighs_inputs: bool = False
+    """A token is multiplied by its weight before the network, not after it."""
 
     @property
     def weights(self) -> list[Weight]:
