@@ -2,8 +2,10 @@
 
 namespace ktdesk {
 
-void check_ids(const int32_t* ids, size_t count, int64_t limit, const char* message) {
-    for (size_t i = 0; i < count; ++i) require(ids[i] >= 0 && ids[i] < limit, message);
+void check_ids(const int32_t* ids, int64_t count, int64_t limit, const char* message) {
+    bool is_good = true;  // no branch in the loop, so that it is wide
+    for (int64_t i = 0; i < count; ++i) is_good &= ids[i] >= 0 && ids[i] < limit;
+    require(is_good, message);
 }
 
 WeightType checked_type(const WorkerPool& pool, int type) {

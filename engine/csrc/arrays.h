@@ -44,8 +44,13 @@ inline const float* data_or_null(const auto& optional_array) {
     return optional_array ? optional_array->data() : nullptr;
 }
 
+// Of the rows or panels.
+inline int64_t num_bytes(const Matrix& matrix) {
+    return matrix.row_bytes * (matrix.is_packed ? num_panels(matrix.num_rows) : matrix.num_rows);
+}
+
 // ValueError where an id is not in 0..limit-1.
-void check_ids(const int32_t* ids, size_t count, int64_t limit, const char* message);
+void check_ids(const int32_t* ids, int64_t count, int64_t limit, const char* message);
 
 // ValueError where the pool's kernels do not read the type.
 WeightType checked_type(const WorkerPool& pool, int type);

@@ -30,12 +30,25 @@ using ContextArrays = std::tuple<Ids2, Ids1, Ids1>;
 
 PagedContext as_context(const ContextArrays& arrays, const Pages& pages) {
     const auto& [page_tables, sequences, positions] = arrays;
-    const int64_t max_pages = dim(page_tables, 1), page_size = dim(pages, 2);
     require(dim(sequences, 0) == dim(positions, 0), "a sequence and a position for each token");
-    check_ids(sequences.data(), sequences.size(), dim(page_tables, 0), "a token of no sequence");
-    check_ids(positions.data(), positions.size(), max_pages * page_size, "a position past the pages");
-    check_ids(page_tables.data(), page_tables.size(), dim(pages, 0), "a page outside the cache");
-    return {dim(sequences, 0), page_size, page_tables.data(), max_pages, sequences.data(), positions.data()};
+    return {dim(sequences, 0),   dim(pages, 2),    page_tables.data(),
+            dim(page_tables, 1), sequences.data(), positions.data()};
+}
+
+// What the ids of a context may be.
+struct Limits {
+    int64_t num_sequences, num_pages;
+};
+
+Limits limits_of(const ContextArrays& arrays, const Pages& pages) {
+    return {dim(std::get<0>(arrays), 0), dim(pages, 0)};
+}
+
+void check_context(const PagedContext& c, const Limits& limits) {
+    check_ids(c.sequences, c.num_tokens, limits.num_sequences, "a token of no sequence");
+    check_ids(c.positions, c.num_tokens, c.max_pages * c.page_size, "a position past the pages");
+    check_ids(c.page_tables, limits.num_sequences * c.max_pages, limits.num_pages,
+              "a page outside the cache");
 }
 
 void call_store_rows(WorkerPool& pool, const CacheRows& rows, const ContextArrays& arrays,
@@ -45,7 +58,12 @@ void call_store_rows(WorkerPool& pool, const CacheRows& rows, const ContextArray
     const PagedContext context = as_context(arrays, pages);
     require(dim(x, 0) == context.num_tokens && dim(x, 1) == dim(pages, 1) && dim(x, 2) == cached.length,
             "store_rows: x must be (tokens, heads, row length)");
-    run_alone(pool, [&] { store_rows(pool, cached, context, dim(x, 1), x.data()); });
+    run_step(pool, {x.data(), context.page_tables, context.sequences, context.positions},
+             [&pool, cached, pages, context, limits = limits_of(arrays, pages), num_heads = dim(x, 1),
+              x = x.data()] {
+                 check_context(context, limits);
+                 store_rows(pool, cached, context, num_heads, x);
+             });
 }
 
 void call_attention(WorkerPool& pool, const Array<const float, 3>& queries, const CacheRows& keys,
@@ -75,7 +93,11 @@ void call_attention(WorkerPool& pool, const Array<const float, 3>& queries, cons
         require(dim(value_pages, axis) == dim(key_pages, axis),
                 "attention: keys and values must share pages");
     require(!sinks || dim(*sinks, 0) == num_heads, "attention: one sink for each head");
-    run_alone(pool, [&] { attention(pool, a); });
+    run_step(pool, {a.queries, a.out, a.context.page_tables, a.context.sequences, a.context.positions},
+             [&pool, a, key_pages, value_pages, sinks, limits = limits_of(arrays, key_pages)] {
+                 check_context(a.context, limits);
+                 attention(pool, a);
+             });
 }
 
 }  // namespace

@@ -1,4 +1,7 @@
 // The choice of experts, and what they compute.
+#include <memory>
+#include <vector>
+
 #include "bindings.h"
 #include "expert_mlp.h"
 #include "routing.h"
@@ -7,9 +10,27 @@ namespace ktdesk {
 
 namespace {
 
-void call_expert_mlp(WorkerPool& pool, const ExpertWeight& gate, const ExpertWeight& up,
-                     const ExpertWeight& down, std::tuple<int, float> activation, bool weighs_inputs,
-                     const Ids2& ids, const Floats2& weights, const Floats2& x, const OutFloats2& out) {
+using MlpWeights = std::tuple<ExpertWeight, ExpertWeight, ExpertWeight>;  // gate, up, down
+using ActivationKind = std::tuple<int, float>;                            // and its limit
+
+int64_t num_bytes_of_expert(const ExpertMlp& mlp) {
+    return num_bytes(mlp.gate.first) + num_bytes(mlp.up.first) + num_bytes(mlp.down.first);
+}
+
+int64_t num_distinct(const Routing& routing, int64_t num_experts) {
+    std::vector<bool> is_hit(static_cast<size_t>(num_experts));
+    int64_t count = 0;
+    for (int64_t pair = 0; pair < routing.num_tokens * routing.num_used; ++pair) {
+        const auto expert = static_cast<size_t>(routing.ids[pair]);
+        count += !is_hit[expert];
+        is_hit[expert] = true;
+    }
+    return count;
+}
+
+ExpertMlp as_mlp(const WorkerPool& pool, const MlpWeights& weights, const ActivationKind& activation,
+                 bool weighs_inputs) {
+    const auto& [gate, up, down] = weights;
     const int64_t num_experts = dim(std::get<1>(gate), 0);
     const auto [kind, limit] = activation;
     require(kind >= 0 && kind < kNumActivations, "expert_mlp: unknown activation");
@@ -19,19 +40,63 @@ void call_expert_mlp(WorkerPool& pool, const ExpertWeight& gate, const ExpertWei
                            num_experts,
                            {static_cast<Activation>(kind), limit},
                            weighs_inputs};
-    const int64_t T = dim(x, 0), H = mlp.down.first.num_rows, I = mlp.down.first.length;
+    const int64_t H = mlp.down.first.num_rows, I = mlp.down.first.length;
     require(dim(std::get<1>(up), 0) == num_experts && dim(std::get<1>(down), 0) == num_experts,
             "expert_mlp: gate, up and down must have as many experts");
     require(mlp.gate.first.num_rows == I && mlp.up.first.num_rows == I && mlp.gate.first.length == H &&
                 mlp.up.first.length == H,
             "expert_mlp: gate and up must be (experts, I, H) where down is (experts, H, I)");
-    require(dim(x, 1) == H && dim(out, 0) == T && dim(out, 1) == H,
+    return mlp;
+}
+
+void require_mlp_shapes(const ExpertMlp& mlp, const Floats2& x, const OutFloats2& out) {
+    const int64_t H = mlp.down.first.num_rows;
+    require(dim(x, 1) == H && dim(out, 0) == dim(x, 0) && dim(out, 1) == H,
             "expert_mlp: x and out must be (tokens, H)");
+}
+
+void run_mlp(WorkerPool& pool, const ExpertMlp& mlp, const Routing& routing, const float* x, float* out) {
+    check_ids(routing.ids, routing.num_tokens * routing.num_used, mlp.num_experts,
+              "expert_mlp: an expert id is out of range");
+    pool.weight_bytes += num_distinct(routing, mlp.num_experts) * num_bytes_of_expert(mlp);
+    expert_mlp(pool, mlp, routing, x, out);
+}
+
+void call_expert_mlp(WorkerPool& pool, const ExpertWeight& gate, const ExpertWeight& up,
+                     const ExpertWeight& down, const ActivationKind& activation, bool weighs_inputs,
+                     const Ids2& ids, const Floats2& weights, const Floats2& x, const OutFloats2& out) {
+    const MlpWeights arrays = {gate, up, down};
+    const ExpertMlp mlp = as_mlp(pool, arrays, activation, weighs_inputs);
+    require_mlp_shapes(mlp, x, out);
+    const int64_t T = dim(x, 0);
     require(dim(ids, 0) == T && dim(weights, 0) == T && dim(ids, 1) == dim(weights, 1),
             "expert_mlp: ids and weights must be (tokens, used)");
-    check_ids(ids.data(), ids.size(), num_experts, "expert_mlp: an expert id is out of range");
     const Routing routing = {ids.data(), weights.data(), T, dim(ids, 1)};
-    run_alone(pool, [&] { expert_mlp(pool, mlp, routing, x.data(), out.data()); });
+    run_step(pool, {routing.ids, routing.weights, x.data(), out.data()},
+             [&pool, mlp, arrays, routing, x = x.data(), out = out.data()] {
+                 run_mlp(pool, mlp, routing, x, out);
+             });
+}
+
+// All tokens to the first expert, with the weight 1.
+struct OnlyExpert {
+    explicit OnlyExpert(int64_t num_tokens)
+        : ids(static_cast<size_t>(num_tokens), 0), weights(static_cast<size_t>(num_tokens), 1.0f) {}
+    std::vector<int32_t> ids;
+    std::vector<float> weights;
+};
+
+void call_only_expert_mlp(WorkerPool& pool, const ExpertWeight& gate, const ExpertWeight& up,
+                          const ExpertWeight& down, const ActivationKind& activation, const Floats2& x,
+                          const OutFloats2& out) {
+    const MlpWeights arrays = {gate, up, down};
+    const ExpertMlp mlp = as_mlp(pool, arrays, activation, false);
+    require_mlp_shapes(mlp, x, out);
+    const int64_t T = dim(x, 0);
+    run_step(
+        pool, {x.data(), out.data()},
+        [&pool, mlp, arrays, only = std::make_shared<const OnlyExpert>(T), T, x = x.data(),
+         out = out.data()] { run_mlp(pool, mlp, {only->ids.data(), only->weights.data(), T, 1}, x, out); });
 }
 
 void call_choose_experts(WorkerPool& pool, const Floats2& logits, const std::optional<Floats1>& bias,
@@ -48,9 +113,10 @@ void call_choose_experts(WorkerPool& pool, const Floats2& logits, const std::opt
     require(!bias || dim(*bias, 0) == E, "choose_experts: one bias for each expert");
     require(dim(ids, 0) == T && dim(weights, 0) == T && dim(weights, 1) == K,
             "choose_experts: ids and weights must be (tokens, used)");
-    run_alone(pool, [&] {
-        choose_experts(pool, rule, logits.data(), data_or_null(bias), T, ids.data(), weights.data());
-    });
+    run_step(pool, {logits.data(), ids.data(), weights.data()},
+             [&pool, rule, logits = logits.data(), bias, T, ids = ids.data(), weights = weights.data()] {
+                 choose_experts(pool, rule, logits, data_or_null(bias), T, ids, weights);
+             });
 }
 
 }  // namespace
@@ -59,6 +125,9 @@ void bind_experts(nb::module_& m) {
     m.def("expert_mlp", call_expert_mlp, nb::arg("pool"), nb::arg("gate").noconvert(),
           nb::arg("up").noconvert(), nb::arg("down").noconvert(), nb::arg("activation"),
           nb::arg("weighs_inputs"), nb::arg("ids").noconvert(), nb::arg("weights").noconvert(),
+          nb::arg("x").noconvert(), nb::arg("out").noconvert());
+    m.def("only_expert_mlp", call_only_expert_mlp, nb::arg("pool"), nb::arg("gate").noconvert(),
+          nb::arg("up").noconvert(), nb::arg("down").noconvert(), nb::arg("activation"),
           nb::arg("x").noconvert(), nb::arg("out").noconvert());
     m.def("choose_experts", call_choose_experts, nb::arg("pool"), nb::arg("logits").noconvert(),
           nb::arg("bias").none().noconvert(), nb::arg("gating"), nb::arg("normalize"), nb::arg("scale"),

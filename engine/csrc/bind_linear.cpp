@@ -12,7 +12,11 @@ void call_linear(WorkerPool& pool, int type, const Blocks2& weight, const Packed
     require(dim(x, 1) == matrix.length, "linear: x must have the row length of the weight");
     require(dim(out, 0) == dim(x, 0) && dim(out, 1) == matrix.num_rows, "linear: out must be (tokens, rows)");
     require(!bias || dim(*bias, 0) == matrix.num_rows, "linear: one bias for each row");
-    run_alone(pool, [&] { linear(pool, matrix, data_or_null(bias), x.data(), dim(x, 0), out.data()); });
+    run_step(pool, {x.data(), out.data()},
+             [&pool, matrix, weight, bias, x = x.data(), T = dim(x, 0), out = out.data()] {
+                 pool.weight_bytes += num_bytes(matrix);
+                 linear(pool, matrix, data_or_null(bias), x, T, out);
+             });
 }
 
 void call_linear_per_head(WorkerPool& pool, int type_id, const Blocks3& weight,
@@ -27,7 +31,11 @@ void call_linear_per_head(WorkerPool& pool, int type_id, const Blocks3& weight,
     require(dim(out, 0) == dim(x, 0) && dim(out, 1) == num_heads && dim(out, 2) == num_rows,
             "linear_per_head: out must be (tokens, heads, rows)");
     const HeadVectors vectors = {x.data(), x.stride(0), x.stride(1)};
-    run_alone(pool, [&] { linear_per_head(pool, matrices, vectors, dim(x, 0), out.data()); });
+    run_step(pool, {x.data(), out.data()},
+             [&pool, matrices, weight, vectors, T = dim(x, 0), out = out.data()] {
+                 pool.weight_bytes += matrices.num_heads * num_bytes(matrices.first);
+                 linear_per_head(pool, matrices, vectors, T, out);
+             });
 }
 
 void call_get_rows(WorkerPool& pool, int type, const Blocks2& weight, const Ids1& ids,
@@ -35,8 +43,12 @@ void call_get_rows(WorkerPool& pool, int type, const Blocks2& weight, const Ids1
     const Matrix matrix = as_matrix(pool, type, weight);
     require(dim(out, 0) == dim(ids, 0) && dim(out, 1) == matrix.length,
             "get_rows: out must be (ids, row length)");
-    check_ids(ids.data(), ids.size(), matrix.num_rows, "get_rows: an id is outside the matrix");
-    run_alone(pool, [&] { get_rows(pool, matrix, ids.data(), dim(ids, 0), out.data()); });
+    run_step(pool, {ids.data(), out.data()},
+             [&pool, matrix, weight, ids = ids.data(), T = dim(ids, 0), out = out.data()] {
+                 check_ids(ids, T, matrix.num_rows, "get_rows: an id is outside the matrix");
+                 pool.weight_bytes += T * matrix.row_bytes;
+                 get_rows(pool, matrix, ids, T, out);
+             });
 }
 
 }  // namespace

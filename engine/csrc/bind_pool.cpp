@@ -21,6 +21,9 @@ void bind_pool(nb::module_& m) {
     nb::class_<WorkerPool>(m, "WorkerPool")
         .def("__init__", make_pool, nb::arg("num_threads"), nb::arg("isa"))
         .def_prop_ro("num_threads", &WorkerPool::num_threads)
+        .def_prop_ro("weight_bytes", [](const WorkerPool& pool) { return pool.weight_bytes.load(); })
+        .def_prop_ro("busy_seconds",
+                     [](const WorkerPool& pool) { return static_cast<double>(pool.busy_ns.load()) / 1e9; })
         .def_prop_ro("isa", [](const WorkerPool& pool) { return std::string(pool.kernels().name); })
         .def_prop_ro("has_tiles", [](const WorkerPool& pool) { return pool.kernels().tiles != nullptr; })
         .def_prop_rw(

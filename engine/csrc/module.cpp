@@ -8,5 +8,7 @@ NB_MODULE(_kernels, m) {
     ktdesk::bind_experts(m);
     ktdesk::bind_attention(m);
     ktdesk::bind_elementwise(m);
+    ktdesk::bind_sampling(m);
     ktdesk::bind_probes(m);
+    ktdesk::bind_program(m);
 }

@@ -15,6 +15,8 @@
 
 namespace ktdesk {
 
+class Program;
+
 // Memory that grows and is kept: one block a user, aligned to a cache line.
 class Buffer {
   public:
@@ -75,6 +77,13 @@ class WorkerPool {
     Buffer& buffer(BufferName name) { return buffers_[name]; }
 
     Tuning tuning;
+
+    // What the operations so far did. Written under the lock.
+    std::atomic<int64_t> weight_bytes{0};  // of weights, each counted once an operation that reads it
+    std::atomic<int64_t> busy_ns{0};
+
+    // The program that is being recorded on this pool, or null.
+    Program* recording = nullptr;
 
     // Calls task(index, thread) once for each index in 0..num_tasks-1, in any order, and returns when all are
     // done. Tasks do not throw and do not call run.

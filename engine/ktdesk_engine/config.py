@@ -69,6 +69,8 @@ class EngineConfig:
     """scalar, avx2 or avx512. Decided: KTDESK_ISA, or the widest that the machine has."""
     prefill_chunk: int = 512
     """Prompt tokens computed together. Changes speed and memory, never the result."""
+    program: bool = True
+    """A step of decoding is recorded once and replayed. Changes speed, never the result."""
 
     def __post_init__(self) -> None:
         _require(self.compute in COMPUTES, f"compute must be one of {', '.join(COMPUTES)}: {self.compute!r}")
@@ -81,6 +83,7 @@ class EngineConfig:
         if self.num_threads is not None:
             _require_integer("num_threads", self.num_threads, 1, 1024)
         _require_integer("prefill_chunk", self.prefill_chunk, 1)
+        _require(isinstance(self.program, bool), f"program must be True or False: {self.program!r}")
 
 
 @dataclass(frozen=True)

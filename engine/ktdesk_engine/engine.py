@@ -47,6 +47,10 @@ class Timings:
     """Until the first token was chosen."""
     decode_seconds: float
     """From the first token to the last."""
+    step_seconds: float
+    """Of those, what was not the caller's: the model, the choice of tokens and their text."""
+    busy_seconds: float
+    """Of those, what the model's operations took; the rest is Python's."""
     seed: int
     """With it, the same request gives the same answer."""
 
@@ -58,6 +62,11 @@ class Timings:
     def decode_tok_s(self) -> float:
         """Without the first token, which the prefill gives."""
         return (self.num_answer_tokens - 1) / self.decode_seconds if self.decode_seconds else 0.0
+
+    @property
+    def python_share(self) -> float:
+        """Of the time of a decode step."""
+        return 1 - self.busy_seconds / self.step_seconds if self.step_seconds else 0.0
 
 
 @dataclass(frozen=True)
@@ -84,7 +93,7 @@ class Engine:
     ) -> None:
         self.file = file
         self._is_closed = False
-        pool = kernels.worker_pool(config.num_threads or num_physical_cores(), config.isa)
+        self.pool = pool = kernels.worker_pool(config.num_threads or num_physical_cores(), config.isa)
         self.model = family_of(file)(file, CpuBackend(pool))
         self.tokenizer = Tokenizer.from_gguf(file)
         if self.tokenizer.vocab_size > self.model.vocab_size:
@@ -113,7 +122,9 @@ class Engine:
         cache = KVCache(self.model.cache_shapes, self.context, cache_type)
         if compute == "int8":
             pack_model(self.model.packables, pool, file, progress)
-        self._runner = Runner(self.model, cache, config.prefill_chunk, self.tokenizer.vocab_size)
+        self.runner = Runner(
+            self.model, cache, config.prefill_chunk, self.tokenizer.vocab_size, use_programs=config.program
+        )
 
     @classmethod
     def load(
@@ -176,9 +187,9 @@ class Engine:
             )
         sequence = CachedSequence()
         try:
-            return np.concatenate([log_softmax(x) for x in self._runner.all_logits(sequence, ids)])
+            return np.concatenate([log_softmax(x) for x in self.runner.all_logits(sequence, ids)])
         finally:
-            self._runner.release(sequence)
+            self.runner.release(sequence)
 
     def stream(self, request: Request) -> Generator[StreamEvent, None, None]:
         """Answers token by token. Closing the generator cancels, and frees what the answer held."""
@@ -195,9 +206,9 @@ class Engine:
     def _answer(self, request: Request) -> Generator[StreamEvent, None, None]:
         sequence = CachedSequence()
         try:
-            yield from Answer(request, self.tokenizer, self.context).events(self._runner, sequence)
+            yield from Answer(request, self.tokenizer, self.context).events(self.runner, sequence)
         finally:
-            self._runner.release(sequence)
+            self.runner.release(sequence)
 
     def _check_open(self) -> None:
         if self._is_closed:
@@ -235,17 +246,22 @@ class Answer:
 
     def events(self, runner: Runner, sequence: CachedSequence) -> Iterator[StreamEvent]:
         started = time.perf_counter()
-        logits = runner.next_logits(sequence, self._ids)
-        event = self._next(logits)
+        event = self._next(runner.prefill(sequence, self._ids))
         first = time.perf_counter()
+        step_seconds = busy_seconds = 0.0
         while event.finish_reason is None:
             yield event
-            event = self._next(runner.next_logits(sequence, self._ids[-1:]))
+            step_started, busy_before = time.perf_counter(), runner.busy_seconds
+            event = self._next(runner.decode([sequence], self._ids[-1:])[0])
+            step_seconds += time.perf_counter() - step_started
+            busy_seconds += runner.busy_seconds - busy_before
         timings = Timings(
             num_prompt_tokens=len(self._request.token_ids),
             num_answer_tokens=self._num_answer_tokens,
             prefill_seconds=first - started,
             decode_seconds=time.perf_counter() - first,
+            step_seconds=step_seconds,
+            busy_seconds=busy_seconds,
             seed=self._sampler.config.seed or 0,
         )
         yield replace(event, timings=timings)

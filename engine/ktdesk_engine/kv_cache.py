@@ -14,7 +14,7 @@ import numpy as np
 
 from ktdesk_engine.config import CacheType
 from ktdesk_engine.errors import ConfigError, ContextOverflowError
-from ktdesk_engine.kernels import CachedRows, PagedContext, aligned_bytes, cached_row_bytes
+from ktdesk_engine.kernels import CachedRows, Ids, PagedContext, aligned_bytes, cached_row_bytes
 from ktdesk_engine.quants.formats import BLOCKS, WeightType
 
 PAGE_SIZE = 64
@@ -77,10 +77,17 @@ class CachedSequence:
 class KVCache:
     """The pages of all layers. The memory of a page is touched when it is first written."""
 
-    def __init__(self, shapes: SequenceOf[LayerCacheShape], context: int, cache_type: CacheType = "float32") -> None:
+    def __init__(
+        self,
+        shapes: SequenceOf[LayerCacheShape],
+        context: int,
+        cache_type: CacheType = "float32",
+        num_sequences: int = 1,
+    ) -> None:
+        """context: tokens that one sequence may have. num_sequences: how many of that length the pages suffice for."""
         check_cache_type(shapes, cache_type)
-        num_pages = math.ceil(context / PAGE_SIZE)
         self.context = context
+        num_pages = num_sequences * self.max_pages
         self._free_pages = list(range(num_pages - 1, -1, -1))
         weight_type = WEIGHT_TYPES[cache_type]
         self._keys = [_pages(weight_type, num_pages, shape.num_kv_heads, shape.key_length) for shape in shapes]
@@ -92,27 +99,56 @@ class KVCache:
         ]
 
     @property
+    def max_pages(self) -> int:
+        """Of one sequence: the width of page tables."""
+        return math.ceil(self.context / PAGE_SIZE)
+
+    @property
     def num_free_pages(self) -> int:
         return len(self._free_pages)
 
     def extend(self, sequence: CachedSequence, num_tokens: int) -> PagedContext:
         """Room for num_tokens more of a sequence; says where they stand. ContextOverflowError, and nothing
         taken, where there is none."""
-        length = sequence.length + num_tokens
-        missing = math.ceil(length / PAGE_SIZE) - len(sequence.pages)
-        if length > self.context or missing > self.num_free_pages:
+        begin = sequence.length
+        self._take_room([sequence], num_tokens)
+        return PagedContext(
+            page_tables=self._page_tables([sequence]),
+            sequences=np.zeros(num_tokens, np.int32),
+            positions=np.arange(begin, sequence.length, dtype=np.int32),
+        )
+
+    def extend_each(self, sequences: SequenceOf[CachedSequence]) -> PagedContext:
+        """Room for one more token of each of these different sequences, as `extend` for one."""
+        self._take_room(sequences, 1)
+        return PagedContext(
+            page_tables=self._page_tables(sequences),
+            sequences=np.arange(len(sequences), dtype=np.int32),
+            positions=np.array([sequence.length - 1 for sequence in sequences], np.int32),
+        )
+
+    def _take_room(self, sequences: SequenceOf[CachedSequence], num_tokens: int) -> None:
+        """For num_tokens more of each."""
+        lengths = [sequence.length + num_tokens for sequence in sequences]
+        missing = [
+            max(math.ceil(length / PAGE_SIZE) - len(sequence.pages), 0)
+            for sequence, length in zip(sequences, lengths, strict=True)
+        ]
+        if max(lengths) > self.context or sum(missing) > self.num_free_pages:
             raise ContextOverflowError(
-                f"{length} tokens do not fit the context of {self.context}: shorten the prompt, or start with a "
+                f"{max(lengths)} tokens do not fit the context of {self.context}: shorten the prompt, or start with a "
                 "larger context"
             )
-        sequence.pages += [self._free_pages.pop() for _ in range(missing)]
-        positions = np.arange(sequence.length, length, dtype=np.int32)
-        sequence.length = length
-        return PagedContext(
-            page_tables=np.array([sequence.pages], np.int32),
-            sequences=np.zeros(num_tokens, np.int32),
-            positions=positions,
-        )
+        for sequence, length, num_missing in zip(sequences, lengths, missing, strict=True):
+            sequence.pages += [self._free_pages.pop() for _ in range(num_missing)]
+            sequence.length = length
+
+    def _page_tables(self, sequences: SequenceOf[CachedSequence]) -> Ids:
+        """(S, max_pages). Behind the pages that a sequence has stands page 0, at which no token looks."""
+        tables = np.zeros((len(sequences), self.max_pages), np.int32)
+        for table, sequence in zip(tables, sequences, strict=True):
+            table[: len(sequence.pages)] = sequence.pages
+        return tables
 
     def release(self, sequence: CachedSequence) -> None:
         """Gives all pages of a sequence back."""

@@ -1,4 +1,4 @@
-"""Tokens through the model: prompts in chunks, answers one at a time, over the cache."""
+"""Tokens through the model: prompts in chunks, answers one at a time, several together, over the cache."""
 
 from __future__ import annotations
 
@@ -9,34 +9,75 @@ import numpy as np
 from ktdesk_engine.batch import Batch
 from ktdesk_engine.errors import EngineError
 from ktdesk_engine.kernels import Floats
+from ktdesk_engine.kernels.sampling import all_finite
 from ktdesk_engine.kv_cache import CachedSequence, KVCache
 from ktdesk_engine.models.base import Decoder
+from ktdesk_engine.program import DecodeProgram
+
+MAX_PROGRAM_SEQUENCES = 16
+"""More are computed together, but without a program: the time between operations is little then."""
 
 
 class Runner:
-    """One model and its cache."""
+    """One model and its cache. What a sequence gives does not depend on those that it is computed with."""
 
-    def __init__(self, model: Decoder, cache: KVCache, prefill_chunk: int, vocab_size: int) -> None:
-        """vocab_size: tokens there are. An embedding may have more rows, to fill it up; they are left out."""
+    def __init__(
+        self, model: Decoder, cache: KVCache, prefill_chunk: int, vocab_size: int, use_programs: bool = True
+    ) -> None:
+        """vocab_size: tokens there are. An embedding may have more rows, to fill it up; they are left out.
+
+        use_programs: changes speed, never the result.
+        """
         self._model = model
         self._vocab_size = vocab_size
         self._cache = cache
         self._prefill_chunk = prefill_chunk
+        self._max_program_sequences = MAX_PROGRAM_SEQUENCES if use_programs else 0
+        self._programs: dict[int, DecodeProgram] = {}
+        """By the number of sequences."""
 
-    def next_logits(self, sequence: CachedSequence, token_ids: Sequence[int]) -> Floats:
+    def prefill(self, sequence: CachedSequence, token_ids: Sequence[int]) -> Floats:
         """Adds tokens to a sequence; the logits (V,) of the token after them."""
         for hidden in self._hidden(sequence, token_ids):
             last = hidden[-1:]
-        return self._logits(last)[0]
+        return self._checked(self._model.lm_head(last))[0]
 
     def all_logits(self, sequence: CachedSequence, token_ids: Sequence[int]) -> Iterator[Floats]:
         """Adds tokens to a sequence; the logits (T, V) of the token after each, chunk by chunk."""
         for hidden in self._hidden(sequence, token_ids):
-            yield self._logits(hidden)
+            yield self._checked(self._model.lm_head(hidden))
+
+    def decode(self, sequences: Sequence[CachedSequence], token_ids: Sequence[int]) -> Floats:
+        """Adds a token to each of these different sequences; the logits (S, V) of the tokens after them.
+
+        They hold until the next call.
+        """
+        batch = Batch(np.array(token_ids, np.int32), self._cache.extend_each(sequences))
+        if len(sequences) > self._max_program_sequences:
+            return self._checked(self._model.logits(batch, self._cache))
+        return self._checked(self._by_program(batch))
 
     def release(self, sequence: CachedSequence) -> None:
         """Gives the sequence's pages back."""
         self._cache.release(sequence)
+
+    @property
+    def busy_seconds(self) -> float:
+        """In the operations of the model's backend, since it was made; the rest of the time is Python's."""
+        return self._model.backend.pool.busy_seconds
+
+    @property
+    def program_bytes(self) -> int:
+        """Memory of the programs so far."""
+        return sum(program.num_bytes for program in self._programs.values())
+
+    def _by_program(self, batch: Batch) -> Floats:
+        program = self._programs.pop(batch.num_tokens, None)
+        if program is None:
+            program = DecodeProgram(self._model, self._cache, batch.num_tokens)
+        logits = program.run(batch)
+        self._programs[batch.num_tokens] = program  # only now: one that failed is not used again
+        return logits
 
     def _hidden(self, sequence: CachedSequence, token_ids: Sequence[int]) -> Iterator[Floats]:
         for start in range(0, len(token_ids), self._prefill_chunk):
@@ -44,9 +85,10 @@ class Runner:
             batch = Batch(chunk, self._cache.extend(sequence, len(chunk)))
             yield self._model.forward(batch, self._cache)
 
-    def _logits(self, hidden: Floats) -> Floats:
-        logits = self._model.lm_head(hidden)[:, : self._vocab_size]
-        if not np.isfinite(logits).all():
+    def _checked(self, logits: Floats) -> Floats:
+        """Those of tokens that there are."""
+        logits = logits[:, : self._vocab_size]
+        if not all_finite(logits):
             raise EngineError(
                 "the model computed values that are not finite numbers: its weights are damaged (compare the "
                 "file's checksum with the one where it came from, and fetch it again)"

@@ -74,6 +74,18 @@ def test_the_last_event_says_why_and_how_long(engine: Engine) -> None:
     assert (last.timings.num_prompt_tokens, last.timings.num_answer_tokens) == (20, 5)
     assert last.timings.prefill_seconds > 0
     assert last.timings.decode_tok_s > 0
+    assert 0 < last.timings.busy_seconds < last.timings.step_seconds <= last.timings.decode_seconds
+    assert 0 < last.timings.python_share < 1
+
+
+def test_an_answer_is_the_same_by_program_and_without(engine: Engine, tiny_model: TinyModel) -> None:
+    request = Request(PROMPT, SamplingConfig(temperature=1.0, seed=3), max_tokens=80, num_logprobs=3, ignore_eos=True)
+    with Engine.load(tiny_model("llama-moe"), EngineConfig(num_threads=1, program=False)) as eager:
+        answers = [
+            [(event.text, event.token_ids, event.logprobs) for event in each.stream(request)]
+            for each in (engine, eager)
+        ]
+    assert answers[0] == answers[1]
 
 
 def test_an_end_token_stops_the_answer_and_is_no_part_of_it(engine: Engine) -> None:

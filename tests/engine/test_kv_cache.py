@@ -28,6 +28,19 @@ def test_a_sequence_takes_pages_as_it_grows_and_gives_them_back() -> None:
     assert sequence == CachedSequence()
 
 
+def test_sequences_are_extended_together_and_have_tables_of_one_width() -> None:
+    cache = KVCache([SHAPE], 3 * PAGE_SIZE, num_sequences=2)
+    first, second = CachedSequence(), CachedSequence()
+    assert cache.extend(first, PAGE_SIZE).page_tables.shape == (1, 3)
+    cache.extend(second, 5)
+    context = cache.extend_each([second, first])
+    assert context.positions.tolist() == [5, PAGE_SIZE]
+    assert context.sequences.tolist() == [0, 1]
+    assert context.page_tables.tolist() == [[*second.pages, 0, 0], [*first.pages, 0]]
+    assert len(set(first.pages + second.pages)) == 3
+    assert cache.num_free_pages == 6 - 3
+
+
 def test_too_many_tokens_are_refused_and_take_nothing() -> None:
     cache, sequence = KVCache([SHAPE], 100), CachedSequence()
     cache.extend(sequence, 90)

@@ -6,14 +6,17 @@ from ktdesk_engine import kernels
 from ktdesk_engine.kernels import (
     AttentionRule,
     CachedRows,
+    Doubles,
     ExpertMlp,
     Floats,
     Ids,
     PagedContext,
     RopePairing,
+    Turns,
     Weight,
     WorkerPool,
 )
+from ktdesk_engine.kernels.programs import Program
 from ktdesk_engine.kernels.routing import Routes, RoutingRule, choose_experts
 
 
@@ -22,6 +25,10 @@ class CpuBackend:
 
     def __init__(self, pool: WorkerPool) -> None:
         self.pool = pool
+
+    def program(self) -> Program:
+        """An empty one, for operations of this backend."""
+        return Program(self.pool)
 
     def embed(self, embeddings: Weight, token_ids: Ids) -> Floats:
         """(T,) -> (T, H)."""
@@ -38,6 +45,26 @@ class CpuBackend:
     def rms_norm(self, x: Floats, weight: Floats, epsilon: float) -> Floats:
         """Over the last axis."""
         return kernels.rms_norm(self.pool, x, weight, epsilon)
+
+    def rms_norm_in_place(self, x: Floats, weight: Floats, epsilon: float) -> None:
+        """x (T, length), which may be some columns of a wider array."""
+        kernels.rms_norm_in_place(self.pool, x, weight, epsilon)
+
+    def add(self, x: Floats, y: Floats) -> Floats:
+        """(T, H) each."""
+        return kernels.add(self.pool, x, y)
+
+    def gate(self, x: Floats, gates: Floats) -> Floats:
+        """x (T, H) times the sigmoids of gates (T, 1)."""
+        return kernels.gate(self.pool, x, gates)
+
+    def join_heads(self, first: Floats, second: Floats) -> Floats:
+        """(T, heads, A) and (T, heads, B) -> (T, heads, A + B)."""
+        return kernels.join_heads(self.pool, first, second)
+
+    def turns(self, positions: Ids, frequencies: Doubles, magnitude: float) -> Turns:
+        """Of positions (T,), for `rope`."""
+        return kernels.turns(self.pool, positions, frequencies, magnitude)
 
     def rope(self, x: Floats, cosines: Floats, sines: Floats, pairing: RopePairing) -> None:
         """In place; x (T, heads, D)."""
@@ -60,3 +87,7 @@ class CpuBackend:
     def experts(self, mlp: ExpertMlp, x: Floats, ids: Ids, weights: Floats) -> Floats:
         """(T, H) -> (T, H), the weighted sum over each token's experts."""
         return kernels.expert_mlp(self.pool, mlp, x, ids, weights)
+
+    def mlp(self, mlp: ExpertMlp, x: Floats) -> Floats:
+        """(T, H) -> (T, H) through the only expert."""
+        return kernels.only_expert_mlp(self.pool, mlp, x)

@@ -61,7 +61,7 @@ class ModelBench:
             try:
                 if depth:
                     progress(f"filling the cache to {depth}", 0, self._plan.repeat)
-                    self._runner.next_logits(sequence, self._ids[:depth])
+                    self._runner.prefill(sequence, self._ids[:depth])
                 for name, work, job in self._jobs(sequence, depth):
                     yield take_samples(name, work, job, probes, self._plan.repeat, progress)
             finally:
@@ -102,7 +102,7 @@ class ModelBench:
 
         def job() -> float:
             started = time.perf_counter()
-            self._runner.next_logits(sequence, token_ids)
+            self._runner.prefill(sequence, token_ids)
             return _rewound(sequence, depth, started)
 
         return job
@@ -115,7 +115,7 @@ class ModelBench:
         def job() -> float:
             started = time.perf_counter()
             for token_id in token_ids:
-                int(np.argmax(self._runner.next_logits(sequence, [token_id])))
+                int(np.argmax(self._runner.decode([sequence], [token_id])))
             return _rewound(sequence, depth, started)
 
         return job

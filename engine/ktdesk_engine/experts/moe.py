@@ -52,7 +52,7 @@ class MoeLayer:
     def __call__(self, x: Floats) -> Floats:
         """(T, H) -> (T, H)."""
         routed = self._backend.experts(self._experts, x, *self._router(x))
-        return routed if self._shared is None else routed + self._shared(x)
+        return routed if self._shared is None else self._backend.add(routed, self._shared(x))
 
 
 def _gate_and_up(weights: Weights, E: int, width: int, hidden: int) -> tuple[ExpertWeight, ExpertWeight]:

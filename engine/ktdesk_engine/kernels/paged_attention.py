@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from ktdesk_engine.kernels import _kernels
-from ktdesk_engine.kernels.arrays import Blocks, Floats, Ids
+from ktdesk_engine.kernels.arrays import Blocks, Floats, Ids, new_floats
 from ktdesk_engine.kernels.pools import WorkerPool
 from ktdesk_engine.quants.formats import WeightType, row_bytes
 
@@ -85,7 +83,7 @@ def attention(
 
     The cache holds the tokens' own keys and values already.
     """
-    out = np.empty((*queries.shape[:2], values.length), np.float32)
+    out = new_floats(pool, *queries.shape[:2], values.length)
     _kernels.attention(
         pool,
         queries,

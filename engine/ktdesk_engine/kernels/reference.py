@@ -184,3 +184,25 @@ def rope(x: Floats, cosines: Floats, sines: Floats, pairing: RopePairing) -> Dou
     out[..., first] = a * cos - b * sin
     out[..., second] = a * sin + b * cos
     return out
+
+
+def gate(x: Floats, gates: Floats) -> Doubles:
+    """x (T, H) times the sigmoids of gates (T, 1)."""
+    with np.errstate(over="ignore"):  # of a large negative gate exp is infinite, and the sigmoid 0
+        return x / (1 + np.exp(-gates.astype(np.float64)))
+
+
+def join_heads(first: Floats, second: Floats) -> Floats:
+    """(T, heads, A) and (T, heads, B) -> (T, heads, A + B)."""
+    return np.concatenate([first, second], axis=-1)
+
+
+def turns(positions: Ids, frequencies: Doubles, magnitude: float) -> tuple[Doubles, Doubles]:
+    """Cosines and sines, (T, pairs) each."""
+    angles = np.outer(positions, frequencies)
+    return magnitude * np.cos(angles), magnitude * np.sin(angles)
+
+
+def top_k(values: Floats, k: int) -> np.ndarray:
+    """Ids of the k largest of (V,), largest first, the lower id first among equals."""
+    return np.argsort(-values, kind="stable")[:k]

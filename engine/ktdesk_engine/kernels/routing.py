@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
-import numpy as np
-
 from ktdesk_engine.kernels import Floats, Ids, WorkerPool, _kernels
+from ktdesk_engine.kernels.arrays import new_floats, new_ids
 
 SMALLEST_WEIGHT_SUM = 6.103515625e-5
 """The smallest normal float16: what a sum of weights is at least taken to be."""
@@ -46,7 +45,7 @@ class Routes(NamedTuple):
 def choose_experts(pool: WorkerPool, logits: Floats, rule: RoutingRule, selection_bias: Floats | None = None) -> Routes:
     """logits (T, E), selection_bias (E,): for choosing only, never part of a weight."""
     shape = (len(logits), rule.num_used)
-    routes = Routes(np.empty(shape, np.int32), np.empty(shape, np.float32))
+    routes = Routes(new_ids(pool, *shape), new_floats(pool, *shape))
     _kernels.choose_experts(
         pool,
         logits,

@@ -9,11 +9,11 @@ import numpy as np
 
 from ktdesk_engine.batch import Batch
 from ktdesk_engine.gguf.hparams import Metadata
-from ktdesk_engine.kernels import AttentionRule, Floats
+from ktdesk_engine.kernels import AttentionRule, Floats, Turns
 from ktdesk_engine.kv_cache import KVCache, LayerCacheShape
 from ktdesk_engine.layers.linear import Linear
 from ktdesk_engine.layers.norms import RmsNorm
-from ktdesk_engine.layers.rope import Rope, Turns
+from ktdesk_engine.layers.rope import Rope
 from ktdesk_engine.weights import Weights
 
 MAX_HEAD_SIZE = 4096

@@ -12,12 +12,12 @@ import numpy as np
 
 from ktdesk_engine.batch import Batch
 from ktdesk_engine.gguf.hparams import Metadata
-from ktdesk_engine.kernels import AttentionRule, Floats, Weight
+from ktdesk_engine.kernels import AttentionRule, Floats, Turns, Weight
 from ktdesk_engine.kv_cache import KVCache, LayerCacheShape
 from ktdesk_engine.layers.attention import MAX_HEAD_SIZE, heads_per_layer
 from ktdesk_engine.layers.linear import Linear
 from ktdesk_engine.layers.norms import RmsNorm
-from ktdesk_engine.layers.rope import Rope, Turns
+from ktdesk_engine.layers.rope import Rope
 from ktdesk_engine.quants.formats import WeightType
 from ktdesk_engine.weights import Weights
 
@@ -118,11 +118,10 @@ class LatentAttention:
 
     def _cached(self, x: Floats, turns: Turns) -> Floats:
         """What the cache keeps: the normed latent, then the turned part. (T, 1, latent + turning)."""
-        kv = self._down(x)[:, None]
-        latent, turning = kv[..., : self._shape.latent_length], kv[..., self._shape.latent_length :]
-        latent[:] = self._norm(latent.copy())
-        self._backend.rope(turning, *turns, self._rope.pairing)
-        return kv
+        kv = self._down(x)
+        self._norm.in_place(kv[:, : self._shape.latent_length])
+        self._backend.rope(kv[:, None, self._shape.latent_length :], *turns, self._rope.pairing)
+        return kv[:, None]
 
     def _absorbed_queries(self, x: Floats, turns: Turns) -> Floats:
         """(T, heads, latent + turning): the still part in the latent's space, then the turned part."""
@@ -130,7 +129,7 @@ class LatentAttention:
         turning = queries[..., self._shape.still_length :]
         self._backend.rope(turning, *turns, self._rope.pairing)
         still = self._backend.linear_per_head(self._key_up, queries[..., : self._shape.still_length])
-        return np.concatenate([still, turning], axis=-1)
+        return self._backend.join_heads(still, turning)
 
 
 def _up_projections(weights: Weights, s: LatentShape) -> tuple[Weight, Weight]:

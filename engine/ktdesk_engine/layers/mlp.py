@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-
 from ktdesk_engine.kernels import Activation, ExpertMlp, ExpertWeight, Floats, Weight
 from ktdesk_engine.weights import Weights
 
@@ -37,5 +35,4 @@ class Mlp:
 
     def __call__(self, x: Floats) -> Floats:
         """(T, H) -> (T, H)."""
-        ids = np.zeros((len(x), 1), np.int32)
-        return self._backend.experts(self._experts, x, ids, np.ones((len(x), 1), np.float32))
+        return self._backend.mlp(self._experts, x)

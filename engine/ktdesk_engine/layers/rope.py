@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import cached_property
 
 import numpy as np
 
+from ktdesk_engine.backends.cpu import CpuBackend
 from ktdesk_engine.gguf.hparams import Metadata
-from ktdesk_engine.kernels import Floats, Ids, RopePairing
+from ktdesk_engine.kernels import Doubles, Floats, Ids, RopePairing, Turns
 from ktdesk_engine.weights import Weights
 
 
@@ -38,13 +39,6 @@ class Yarn:
         return 1 + 0.1 * multiplier * math.log(self.factor) if self.factor > 1 else 1.0
 
 
-class Turns(NamedTuple):
-    """Cosines and sines of a batch's positions, each (T, num_pairs)."""
-
-    cosines: Floats
-    sines: Floats
-
-
 @dataclass(frozen=True)
 class Rope:
     """The rotary positions of one model."""
@@ -61,10 +55,11 @@ class Rope:
     magnitude: float = 1.0
     """Cosines and sines are multiplied with it."""
 
-    def frequencies(self) -> np.ndarray:
+    @cached_property
+    def frequencies(self) -> Doubles:
         """(num_pairs,) in radians per position."""
         num_pairs = self.num_dims // 2
-        frequencies = self.base ** (-np.arange(num_pairs) / num_pairs) / self.scale
+        frequencies: Doubles = self.base ** (-np.arange(num_pairs) / num_pairs) / self.scale
         if self.divisors is not None:
             frequencies /= self.divisors
         if self.yarn is not None:
@@ -72,12 +67,9 @@ class Rope:
             frequencies *= keep + (1 - keep) / self.yarn.factor
         return frequencies
 
-    def turns(self, positions: Ids) -> Turns:
+    def turns(self, backend: CpuBackend, positions: Ids) -> Turns:
         """(T,) -> 2 x (T, num_pairs)."""
-        angles = np.outer(positions, self.frequencies())
-        return Turns(
-            (np.cos(angles) * self.magnitude).astype(np.float32), (np.sin(angles) * self.magnitude).astype(np.float32)
-        )
+        return backend.turns(positions, self.frequencies, self.magnitude)
 
 
 def rope_from_metadata(hparams: Metadata, pairing: RopePairing, head_size: int, weights: Weights) -> Rope:

@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Protocol
 
-import numpy as np
-
 from ktdesk_engine.backends.cpu import CpuBackend
 from ktdesk_engine.batch import Batch
 from ktdesk_engine.experts.moe import MoeLayer
 from ktdesk_engine.gguf.file import GGUFFile
 from ktdesk_engine.gguf.hparams import Metadata
-from ktdesk_engine.kernels import Floats
+from ktdesk_engine.kernels import Floats, Turns
 from ktdesk_engine.kv_cache import KVCache
 from ktdesk_engine.layers.attention import GroupedQueryAttention
 from ktdesk_engine.layers.embedding import Embedding
 from ktdesk_engine.layers.latent_attention import LatentAttention
 from ktdesk_engine.layers.mlp import Mlp
 from ktdesk_engine.layers.norms import RmsNorm
-from ktdesk_engine.layers.rope import Rope, Turns
+from ktdesk_engine.layers.rope import Rope
 from ktdesk_engine.weights import Weights
 
 MAX_BLOCKS = 512
@@ -74,6 +72,7 @@ class Block:
         ffn: Mlp | MoeLayer,
     ) -> None:
         self.cache_shape = attention.cache_shape
+        self._backend = attention_norm.backend
         self._attention_norm = attention_norm
         self._attention = attention
         self._ffn_norm = ffn_norm
@@ -81,8 +80,8 @@ class Block:
 
     def __call__(self, x: Floats, batch: Batch, turns: Turns, cache: KVCache) -> Floats:
         """(T, H) -> (T, H); adds the batch to the cache."""
-        x = x + self._attention(self._attention_norm(x), batch, turns, cache)
-        return x + self._ffn(self._ffn_norm(x))
+        x = self._backend.add(x, self._attention(self._attention_norm(x), batch, turns, cache))
+        return self._backend.add(x, self._ffn(self._ffn_norm(x)))
 
 
 class Decoder:
@@ -98,6 +97,7 @@ class Decoder:
         """Tokens it was trained for."""
         self.cache_shapes = [block.cache_shape for block in blocks]
         """What each layer keeps of a token."""
+        self.backend = weights.backend
         self._rope = rope
         self._blocks = blocks
         self._embedding = Embedding(weights, hidden)
@@ -110,14 +110,18 @@ class Decoder:
     def forward(self, batch: Batch, cache: KVCache) -> Floats:
         """Hidden states after the last norm, (T, H); adds the batch to the cache.
 
-        Damaged weights make values that are no finite numbers: they go on to the logits, where they are seen.
+        All of it is operations of the backend and views of their arrays, so that a program can take it up. Damaged
+        weights make values that are no finite numbers: they go on to the logits, where they are seen.
         """
-        with np.errstate(over="ignore", invalid="ignore"):
-            x = self._embedding(batch.token_ids)
-            turns = self._rope.turns(batch.positions)
-            for block in self._blocks:
-                x = block(x, batch, turns, cache)
-            return self._output_norm(x)
+        x = self._embedding(batch.token_ids)
+        turns = self._rope.turns(self.backend, batch.positions)
+        for block in self._blocks:
+            x = block(x, batch, turns, cache)
+        return self._output_norm(x)
+
+    def logits(self, batch: Batch, cache: KVCache) -> Floats:
+        """(T, V): both in one, as `forward` a matter of the backend alone."""
+        return self.lm_head(self.forward(batch, cache))
 
     def lm_head(self, hidden: Floats) -> Floats:
         """(T, H) -> logits (T, V)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -128,6 +128,75 @@ def test_rms_norm_matches_reference(pool: WorkerPool) -> None:
     assert_close(kernels.rms_norm(pool, x, weight, 1e-6), reference.rms_norm(x, weight, 1e-6))
 
 
+def test_rms_norm_in_place_leaves_the_other_columns(pool: WorkerPool) -> None:
+    x, weight = random_floats(5, 40), random_floats(24, seed=1)
+    before = x.copy()
+    kernels.rms_norm_in_place(pool, x[:, :24], weight, 1e-6)
+    np.testing.assert_array_equal(x[:, :24], kernels.rms_norm(pool, before[:, :24].copy(), weight, 1e-6))
+    np.testing.assert_array_equal(x[:, 24:], before[:, 24:])
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 33), (7, 2048)])
+def test_add_has_the_bits_of_numpy(pool: WorkerPool, shape: tuple[int, int]) -> None:
+    x, y = random_floats(*shape), random_floats(*shape, seed=1)
+    np.testing.assert_array_equal(kernels.add(pool, x, y), x + y)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 33), (7, 2048)])
+def test_gate_matches_reference(pool: WorkerPool, shape: tuple[int, int]) -> None:
+    x, gates = random_floats(*shape), random_floats(shape[0], 1, seed=1)
+    assert_close(kernels.gate(pool, x, gates), reference.gate(x, gates))
+
+
+def test_a_gate_far_from_zero_is_open_or_shut(pool: WorkerPool) -> None:
+    x = np.ones((4, 3), np.float32)
+    gates = np.array([[1e4], [-1e4], [100], [-100]], np.float32)
+    np.testing.assert_array_equal(kernels.gate(pool, x, gates)[:, 0].round(6), [1, 0, 1, 0])
+
+
+@pytest.mark.parametrize(("first", "second"), [(1, 1), (5, 3), (512, 64)])
+@pytest.mark.parametrize("tokens", [1, 6])
+def test_join_heads_takes_slices_of_longer_heads(pool: WorkerPool, tokens: int, first: int, second: int) -> None:
+    a, b = random_floats(tokens, 3, first), random_floats(tokens, 3, second + 7)[..., 7:]
+    np.testing.assert_array_equal(kernels.join_heads(pool, a, b), reference.join_heads(a, b))
+
+
+@pytest.mark.parametrize("num_pairs", [1, 33, 64])
+def test_turns_match_reference_at_far_positions(pool: WorkerPool, num_pairs: int) -> None:
+    positions = np.array([0, 1, 2, 8191, 1_000_003], np.int32)
+    frequencies = 10000.0 ** (-np.arange(num_pairs) / num_pairs)
+    for got, want in zip(
+        kernels.turns(pool, positions, frequencies, 1.25), reference.turns(positions, frequencies, 1.25), strict=True
+    ):
+        np.testing.assert_allclose(got, want, rtol=0, atol=2**-23)
+
+
+def test_the_only_expert_is_the_first_with_the_weight_1(pool: WorkerPool) -> None:
+    H, I = 32, 64
+    mlp = ExpertMlp(*(ExpertWeight(quantized_weight(1, *shape, seed=3)) for shape in ((I, H), (I, H), (H, I))))
+    x = random_floats(5, H)
+    ids, weights = np.zeros((5, 1), np.int32), np.ones((5, 1), np.float32)
+    np.testing.assert_array_equal(kernels.only_expert_mlp(pool, mlp, x), kernels.expert_mlp(pool, mlp, x, ids, weights))
+
+
+def test_a_pool_counts_the_bytes_of_weights_each_expert_once(pool: WorkerPool) -> None:
+    H, I, E = 32, 64, 5
+    weight, table = quantized_weight(7, 64), quantized_weight(9, 32)
+    mlp = ExpertMlp(*(ExpertWeight(quantized_weight(E, *shape)) for shape in ((I, H), (I, H), (H, I))))
+
+    def counted(call: Callable[[], object]) -> int:
+        before = pool.weight_bytes
+        call()
+        return pool.weight_bytes - before
+
+    assert counted(lambda: kernels.linear(pool, weight, random_floats(3, 64))) == 7 * 2 * 34
+    assert counted(lambda: kernels.get_rows(pool, table, np.array([1, 1], np.int32))) == 2 * 34
+    ids, shares, x = np.array([[0, 4], [4, 1]], np.int32), np.ones((2, 2), np.float32), random_floats(2, H)
+    expert_bytes = sum(mlp_weight.blocks.nbytes for mlp_weight in mlp.weights) // E
+    assert counted(lambda: kernels.expert_mlp(pool, mlp, x, ids, shares)) == 3 * expert_bytes
+    assert pool.busy_seconds > 0
+
+
 @pytest.mark.parametrize("pairing", list(RopePairing))
 def test_rope_matches_reference_and_leaves_the_rest_of_a_head(pool: WorkerPool, pairing: RopePairing) -> None:
     x = random_floats(3, 2, 12)
@@ -154,8 +223,11 @@ def test_rope_turns_a_part_of_a_head_in_place(pool: WorkerPool) -> None:
         lambda pool: kernels.get_rows(pool, quantized_weight(4, 32), np.array([4], np.int32)),
         lambda pool: kernels.get_rows(pool, quantized_weight(4, 32), np.array([-1], np.int32)),
         lambda pool: kernels.rms_norm(pool, random_floats(4, 8), random_floats(4), 0.0),
+        lambda pool: kernels.add(pool, random_floats(4, 8), random_floats(4, 9)),
+        lambda pool: kernels.gate(pool, random_floats(4, 8), random_floats(3, 1)),
+        lambda pool: kernels.join_heads(pool, random_floats(4, 2, 8), random_floats(4, 3, 8)),
     ],
 )
 def test_a_wrong_shape_or_id_is_refused_before_any_work(call: object) -> None:
-    with pytest.raises(ValueError, match=r"linear|get_rows|rms_norm"):
+    with pytest.raises(ValueError, match=r"linear|get_rows|rms_norm|add|gate|join_heads"):
         call(kernels.worker_pool(1))  # type: ignore[operator]
