@@ -72,6 +72,7 @@ def _row_facts(row: Row) -> dict[str, Any]:
     return {
         "name": row.name,
         **asdict(row.work),
+        "step_weight_bytes": row.step_weight_bytes.median,
         **{name: asdict(getattr(row, name)) for name in spreads},
     }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,8 @@ from ktdesk_engine.benchmark.conditions import LoadMeter, read_machine
 from ktdesk_engine.benchmark.layer import SHAPES, LayerBench, LayerPlan, LayerShape
 from ktdesk_engine.benchmark.model import ModelBench, ModelPlan
 from ktdesk_engine.benchmark.model_weights import ModelWeights
-from ktdesk_engine.benchmark.samples import Row
-from ktdesk_engine.config import Compute, EngineConfig
+from ktdesk_engine.benchmark.samples import Row, Spread
+from ktdesk_engine.config import Compute, EngineConfig, SamplingConfig
 from ktdesk_engine.engine import Engine
 from ktdesk_engine.machine import available_memory_bytes, num_physical_cores
 from ktdesk_engine.quants.formats import WeightType
@@ -71,16 +71,21 @@ class Bench:
 
 def bench_model(path: Path, plan: ModelPlan, options: EngineOptions) -> BenchReport:
     """options without a context: the plan knows it."""
-    with loaded_engine(path, EngineOptions(plan.context, options.threads, options.compute, options.isa)) as engine:
+    with loaded_engine(path, replace(options, context=plan.context)) as engine:
         model = ModelBench(engine, plan)
-        assert engine.config.num_threads is not None
-        pool = kernels.worker_pool(engine.config.num_threads, options.isa)
         bench = Bench(plan.repeat)
         try:
-            rows = list(model.rows(Probes(pool, [model.weights.peak]), bench.show))
+            rows = list(model.rows(Probes(engine.pool, [model.weights.peak]), bench.show))
+            python = _python_shares(model, bench) if plan.answer else {}
         finally:
             bench.finish()
-        return bench.report(_subject(engine), engine.config, rows, _notes(model.weights), _facts(path, model.weights))
+        notes = (*_notes(model.weights), _cache_note(engine), *_python_notes(python))
+        facts = _facts(path, model.weights) | {
+            "cache": {"type": engine.config.cache_type, "token_bytes": _cache_token_bytes(engine)},
+            "program": engine.config.program,
+            "python_share": {name: asdict(share) for name, share in python.items()},
+        }
+        return bench.report(_subject(engine), engine.config, rows, notes, facts)
 
 
 def bench_layer(plan: LayerPlan, options: EngineOptions) -> BenchReport:
@@ -145,6 +150,32 @@ def _notes(weights: ModelWeights) -> tuple[str, ...]:
     in_file, in_memory = (weights.of_token(amount) / 1e6 for amount in (weights.file_bytes, weights.memory_bytes))
     routed = f", {weights.num_used} of {weights.num_experts} experts" if weights.num_experts else ""
     return (f"one token touches {in_memory:.1f} MB of weights ({in_file:.1f} MB in the file){routed}",)
+
+
+def _python_shares(model: ModelBench, bench: Bench) -> dict[str, Spread]:
+    """Of the time of a decode step of one stream, by how tokens are chosen."""
+    shares = {}
+    for name, sampling in (("greedy", SamplingConfig(temperature=0)), ("sampled", SamplingConfig(seed=0))):
+        bench.show(f"Python's share, {name}", 0, 1)
+        shares[name] = model.python_share(sampling)
+    return shares
+
+
+def _python_notes(shares: Mapping[str, Spread]) -> tuple[str, ...]:
+    if not shares:
+        return ()
+    parts = (f"{share.median:.1%} {name}" for name, share in shares.items())
+    return (f"of a decode step of one stream, Python and the choice of the token take {', '.join(parts)}",)
+
+
+def _cache_note(engine: Engine) -> str:
+    program = "" if engine.config.program else "; decoding without recorded programs"
+    return f"cache in {engine.config.cache_type}, {_cache_token_bytes(engine) / 1e3:.1f} kB a token{program}"
+
+
+def _cache_token_bytes(engine: Engine) -> int:
+    assert engine.config.cache_type is not None
+    return sum(shape.num_bytes(engine.config.cache_type) for shape in engine.model.cache_shapes)
 
 
 def _facts(path: Path, weights: ModelWeights) -> dict[str, Any]:

@@ -100,6 +100,10 @@ class EngineOptions:
             show_default="f16; float32 with --compute float32",
         ),
     ] = None
+    program: Annotated[
+        bool,
+        typer.Option("--program/--no-program", help="Replay a recorded decode step.", hidden=True),
+    ] = True
 
     @property
     def config(self) -> EngineConfig:
@@ -113,6 +117,7 @@ class EngineOptions:
             context=self.context,
             num_threads=self.threads,
             isa=self.isa,
+            program=self.program,
         )
 
 

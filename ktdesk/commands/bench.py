@@ -34,6 +34,10 @@ class ModelOptions:
         typer.Option(metavar="N", help="Tokens in the cache before. May be repeated.", show_default="0"),
     ] = None
     answer: Annotated[int, typer.Option(metavar="N", help="Tokens decoded in a sample; 0: no decoding.")] = 32
+    batch: Annotated[
+        list[int] | None,
+        typer.Option(metavar="N", help="Sequences decoded together. May be repeated.", show_default="1"),
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -62,11 +66,21 @@ class RunOptions:
     isa: Annotated[
         str | None, typer.Option(help="scalar, avx2 or avx512.", show_default="the widest of this machine")
     ] = None
+    cache_type: Annotated[
+        str | None,
+        typer.Option(
+            help="How past tokens are kept: float32, f16, bf16 or q8_0.",
+            show_default="f16; float32 with --compute float32",
+        ),
+    ] = None
+    program: Annotated[
+        bool, typer.Option("--program/--no-program", help="Replay recorded decode steps, or ask for each operation.")
+    ] = True
     repeat: Annotated[int, typer.Option(metavar="N", help="Samples; the median of them counts.")] = 7
 
     @property
     def engine(self) -> EngineOptions:
-        return EngineOptions(None, self.threads, self.compute, self.isa)
+        return EngineOptions(None, self.threads, self.compute, self.isa, self.cache_type, self.program)
 
 
 def bench(
@@ -93,7 +107,7 @@ def bench(
     if layer.are_given and not layer.kernels:
         raise UsageError("--shape, --type and --tokens need --kernels")
     if layer.kernels and what != ModelOptions():
-        raise UsageError("--prompt, --depth and --answer are for a MODEL: with --kernels, give --tokens")
+        raise UsageError("--prompt, --depth, --answer and --batch are for a MODEL: with --kernels, give --tokens")
     from ktdesk.bench_report import as_facts, compare, comparison_facts, read_stored
     from ktdesk.bench_text import as_text
 
@@ -120,7 +134,7 @@ def _model_report(model: str, what: ModelOptions, run: RunOptions, settings: Set
     from ktdesk_engine.benchmark.model import ModelPlan
 
     prompts = [DEFAULT_PROMPT] if what.prompt is None else [length for length in what.prompt if length != 0]
-    plan = ModelPlan(tuple(prompts), tuple(what.depth or [0]), what.answer, run.repeat)
+    plan = ModelPlan(tuple(prompts), tuple(what.depth or [0]), what.answer, tuple(what.batch or [1]), run.repeat)
     return bench_model(model_path(model, settings), plan, run.engine)
 
 

@@ -40,8 +40,8 @@ def facts_of(result: Result) -> dict[str, Any]:
 
 def report_of(*seconds: float, name: str = "decode 8 at 0", load: Load | None = None) -> BenchReport:
     """8 tokens of 100 bytes and 40 operations each, on a machine that does 1,000 of both a second."""
-    work = Work(num_steps=8, num_tokens=8, weight_bytes=800, operations=320, peak="int8")
-    samples = tuple(Sample(value, Ceilings(1000.0, {"int8": 1000.0})) for value in seconds)
+    work = Work(num_steps=8, num_tokens=8, operations=320, peak="int8")
+    samples = tuple(Sample(value, 800, Ceilings(1000.0, {"int8": 1000.0})) for value in seconds)
     return BenchReport(
         subject="a model",
         date="2026-01-02T03:04:05+00:00",
@@ -66,6 +66,7 @@ def test_a_model_is_measured_and_everything_it_depends_on_is_told(
     ktdesk: RunKtdesk, tiny_model: Callable[[str], Path]
 ) -> None:
     arguments = ("--prompt", "20", "--prompt", "5", "--depth", "0", "--depth", "9", "--answer", "2", "--repeat", "3")
+    arguments += ("--batch", "1", "--batch", "3", "--cache-type", "bf16")
     facts = facts_of(ktdesk("bench", tiny_model("llama-moe"), *arguments, "--threads", "2", "--json"))
     assert facts["subject"].startswith("tiny llama-moe, llama, ")
     assert (facts["isa"], facts["threads"], facts["repeat"]) == (kernels.isas()[-1], 2, 3)
@@ -76,7 +77,11 @@ def test_a_model_is_measured_and_everything_it_depends_on_is_told(
     assert facts["load"]["load_average"] >= 0
     assert facts["model"]["num_used"] == 2
     assert facts["model"]["token_file_bytes"] == facts["model"]["token_memory_bytes"] > 0
-    names = [f"{what} at {depth}" for depth in (0, 9) for what in ("prefill 20", "prefill 5", "decode 2")]
+    jobs = ("prefill 20", "prefill 5", "decode 2", "decode 2 x 3")
+    names = [f"{what} at {depth}" for depth in (0, 9) for what in jobs]
+    assert facts["cache"] == {"type": "bf16", "token_bytes": 3 * 2 * 2 * 32 * 2}
+    assert facts["program"] is True
+    assert all(0 < facts["python_share"][name]["median"] < 1 for name in ("greedy", "sampled"))
     assert [row["name"] for row in facts["rows"]] == names
     for row in facts["rows"]:
         for spread in (row[name] for name in SPREADS):
@@ -108,8 +113,14 @@ def test_the_text_for_people_names_machine_run_and_ceilings(
         "GB/s",
         "x floor",
         "decode 1 at 0",
+        "cache in f16",
+        "Python and the choice of the token take",
     ):
         assert words in result.out
+    without = ktdesk(
+        "bench", tiny_model("llama-moe"), "--prompt", "0", "--answer", "1", "--repeat", "1", "--no-program"
+    )
+    assert "without recorded programs" in without.out
 
 
 @pytest.mark.parametrize("isa", kernels.isas())
@@ -212,6 +223,8 @@ def test_a_busy_machine_is_told_in_one_line() -> None:
         (("--kernels", "--against", "nowhere.json"), "nowhere.json"),
         (("m.gguf", "--prompt", "0", "--answer", "0"), "neither prefill nor decode"),
         (("m.gguf", "--depth", "-1"), "depth"),
+        (("m.gguf", "--batch", "0"), "batch"),
+        (("--kernels", "--batch", "2"), "--tokens"),
     ],
 )
 def test_what_makes_no_sense_is_a_usage_error(ktdesk: RunKtdesk, arguments: tuple[str, ...], part: str) -> None:

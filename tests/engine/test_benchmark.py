@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from benchmarks import use_small_probes
 from gguf import GGMLQuantizationType, quantize
@@ -17,9 +18,11 @@ from ktdesk_engine.benchmark.conditions import Load, LoadMeter, l3_bytes, read_m
 from ktdesk_engine.benchmark.model import ModelBench, ModelPlan
 from ktdesk_engine.benchmark.model_weights import ModelWeights, model_weights
 from ktdesk_engine.benchmark.samples import Row, Sample, Spread, Work, take_samples
-from ktdesk_engine.config import EngineConfig
+from ktdesk_engine.config import EngineConfig, SamplingConfig
 from ktdesk_engine.engine import Engine
-from ktdesk_engine.errors import ConfigError
+from ktdesk_engine.errors import ConfigError, ResourceError
+from ktdesk_engine.kernels import Weight
+from ktdesk_engine.quants.formats import WeightType
 
 MB = 1 << 20
 GB = 1 << 30
@@ -35,6 +38,7 @@ class FakeProbes(Probes):
     """Says what it is told to, one after the other."""
 
     def __init__(self, *reads: float) -> None:
+        self.pool = kernels.worker_pool(1)
         self.reads = list(reads)
 
     def measure(self) -> Ceilings:
@@ -100,17 +104,6 @@ def test_packed_weights_count_as_they_lie_in_memory(quantized_model: Path) -> No
     assert exact.peak == "float32"
 
 
-def test_a_prompt_reads_the_layers_once_a_chunk_and_the_head_once(tiny_model: Callable[[str], Path]) -> None:
-    found = weights_of(tiny_model("llama-moe"))
-    amount = found.file_bytes
-    assert found.expert_share(1) == 2 / 8
-    assert found.expert_share(2) == pytest.approx(1 - (6 / 8) ** 2)
-    both = found.of_prompt(amount, num_tokens=5, chunk=4)
-    first = amount.dense + (1 - 0.75**4) * amount.experts + 4 * amount.embedding_row
-    second = amount.dense + 0.25 * amount.experts + amount.embedding_row
-    assert both == pytest.approx(first + second + amount.head)
-
-
 # Samples
 
 
@@ -120,9 +113,9 @@ def test_a_spread_is_median_and_extremes() -> None:
 
 
 def test_a_row_compares_each_sample_with_the_ceilings_around_it() -> None:
-    work = Work(num_steps=2, num_tokens=10, weight_bytes=400, operations=50, peak="int8")
+    work = Work(num_steps=2, num_tokens=10, operations=50, peak="int8")
     ceilings = Ceilings(200.0, {"int8": 100.0})  # the bytes take 2 s, the operations half a second
-    row = Row("a", work, tuple(Sample(seconds, ceilings) for seconds in (4.0, 5.0, 10.0)))
+    row = Row("a", work, tuple(Sample(seconds, 400, ceilings) for seconds in (4.0, 5.0, 10.0)))
     assert row.step_seconds == Spread(2.5, 2.0, 5.0)
     assert row.tok_s == Spread(2.0, 1.0, 2.5)
     assert row.read_bytes_s.median == 80
@@ -136,13 +129,15 @@ def test_the_ceilings_are_looked_at_before_and_after_each_sample() -> None:
 
     def job() -> float:
         calls.append(len(probes.reads))
+        kernels.linear(probes.pool, Weight(WeightType.F32, np.zeros((3, 32), np.uint8)), np.zeros((1, 8), np.float32))
         return float(len(calls))
 
     probes = FakeProbes(10.0, 20.0, 40.0)
-    work = Work(1, 1, 1.0, 1.0, "int8")
+    work = Work(1, 1, 1.0, "int8")
     row = take_samples("a", work, job, probes, 2, lambda *state: told.append(state))
     assert calls == [3, 2, 1]  # the first, which warms up, comes before all looks
     assert [sample.seconds for sample in row.samples] == [2.0, 3.0]
+    assert [sample.weight_bytes for sample in row.samples] == [3 * 32, 3 * 32]
     assert [sample.ceilings.read_bytes_s for sample in row.samples] == [15.0, 30.0]
     assert told == [("a", 0, 2), ("a", 1, 2), ("a", 2, 2)]
 
@@ -206,17 +201,24 @@ def test_a_machine_is_busy_by_what_others_use() -> None:
 
 def test_a_model_is_measured_at_each_length_and_depth(quantized_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use_small_probes(monkeypatch)
-    plan = ModelPlan(prompts=(5, 70), depths=(0, 65), answer=3, repeat=2)
+    plan = ModelPlan(prompts=(5, 70), depths=(0, 65), answer=3, batches=(1, 4), repeat=2)
     assert plan.context == 65 + 70
     told: list[str] = []
     with Engine.load(quantized_model, EngineConfig(context=plan.context, num_threads=2)) as engine:
         bench = ModelBench(engine, plan)
-        rows = list(bench.rows(Probes(kernels.worker_pool(2), ["int8"]), lambda name, *_: told.append(name)))
-    names = [f"{what} at {depth}" for depth in (0, 65) for what in ("prefill 5", "prefill 70", "decode 3")]
+        rows = list(bench.rows(Probes(engine.pool, ["int8"]), lambda name, *_: told.append(name)))
+        shares = [bench.python_share(sampling) for sampling in (SamplingConfig(temperature=0), SamplingConfig())]
+    jobs = ("prefill 5", "prefill 70", "decode 3", "decode 3 x 4")
+    names = [f"{what} at {depth}" for depth in (0, 65) for what in jobs]
     assert [row.name for row in rows] == names
     assert "filling the cache to 65" in told
-    assert [row.work.num_tokens for row in rows[:3]] == [5, 70, 3]
-    assert rows[2].work.weight_bytes == 3 * bench.weights.of_token(bench.weights.memory_bytes)
+    assert [row.work.num_tokens for row in rows[:4]] == [5, 70, 3, 12]
+    amount = bench.weights.memory_bytes
+    vectors = 4 * NORMS  # are read too, but not counted
+    assert rows[2].step_weight_bytes.median == bench.weights.of_token(amount) - vectors
+    four = rows[3].step_weight_bytes.median - (amount.dense - vectors + amount.head + 4 * amount.embedding_row)
+    assert amount.experts / 4 < four < amount.experts  # four tokens hit more than two of eight experts
+    assert all(0 < share.minimum <= share.maximum < 1 for share in shares)
     assert all(len(row.samples) == 2 and row.tok_s.minimum > 0 for row in rows)
 
 
@@ -228,8 +230,18 @@ def test_a_model_is_measured_at_each_length_and_depth(quantized_model: Path, mon
         {"answer": -1},
         {"repeat": 0},
         {"prompts": (), "answer": 0},
+        {"batches": (4, 0)},
     ],
 )
 def test_a_plan_that_measures_nothing_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ConfigError):
         ModelPlan(**wrong)  # type: ignore[arg-type]
+
+
+def test_more_sequences_than_fit_are_refused(tiny_model: Callable[[str], Path]) -> None:
+    plan = ModelPlan(prompts=(), answer=100, batches=(1_000_000_000,))
+    with (
+        Engine.load(tiny_model("llama-dense"), EngineConfig(context=plan.context)) as engine,
+        pytest.raises(ResourceError, match="1000000000 sequences of 101 tokens"),
+    ):
+        ModelBench(engine, plan)

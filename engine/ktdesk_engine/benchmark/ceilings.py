@@ -42,20 +42,20 @@ class Probes:
 
     def __init__(self, pool: WorkerPool, peaks: Sequence[str], buffer_bytes: int | None = None) -> None:
         """buffer_bytes: decided by caches and memory if None."""
-        self._pool = pool
+        self.pool = pool
         self._buffer = _huge_buffer(buffer_bytes or decide_buffer_bytes(l3_bytes(), available_memory_bytes()))
         touch(pool, self._buffer)
         self._rounds = {name: self._enough_rounds(name) for name in peaks}
 
     def measure(self) -> Ceilings:
-        peaks = {name: probe_peak(self._pool, name, rounds).rate for name, rounds in self._rounds.items()}
-        return Ceilings(probe_read(self._pool, self._buffer).rate, peaks)
+        peaks = {name: probe_peak(self.pool, name, rounds).rate for name, rounds in self._rounds.items()}
+        return Ceilings(probe_read(self.pool, self._buffer).rate, peaks)
 
     def _enough_rounds(self, name: str) -> int:
         """So many that one probe takes about PEAK_SECONDS."""
         rounds = 1024
         while rounds < MAX_ROUNDS:
-            seconds = probe_peak(self._pool, name, rounds).seconds
+            seconds = probe_peak(self.pool, name, rounds).seconds
             if seconds >= PEAK_SECONDS / 4:
                 return min(int(rounds * PEAK_SECONDS / seconds) + 1, MAX_ROUNDS)
             rounds *= 4

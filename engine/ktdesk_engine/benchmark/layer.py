@@ -113,11 +113,9 @@ class LayerBench:
         seconds = self._run(x, [_random_experts(rng, num_tokens, E, K)], weights)
         num_calls = min(max(int(SAMPLE_SECONDS / seconds), 1), MAX_CALLS)
         routings = [_random_experts(rng, num_tokens, E, K) for _ in range(num_calls)]
-        num_hit = sum(len(np.unique(ids)) for ids in routings)
         work = Work(
             num_steps=num_calls,
             num_tokens=num_calls * num_tokens,
-            weight_bytes=num_hit * self.layer_bytes / E,
             operations=2 * num_calls * num_tokens * K * 3 * H * I,
             peak=self.peak,
         )

@@ -31,10 +31,6 @@ class Amount(NamedTuple):
     embedding_row: float
     """One a token."""
 
-    def of_batch(self, num_tokens: int, expert_share: float) -> float:
-        """Through the layers, once for all tokens of a batch."""
-        return self.dense + expert_share * self.experts + num_tokens * self.embedding_row
-
 
 @dataclass(frozen=True)
 class ModelWeights:
@@ -51,25 +47,18 @@ class ModelWeights:
     peak: str
     """What most of the weights are multiplied as: int8 where they are in panels, else float32."""
 
-    def expert_share(self, num_tokens: int) -> float:
-        """Of the experts that num_tokens tokens use, where all are as likely: 1 - (1 - K/E)^T."""
-        if not self.num_experts:
-            return 0.0
-        return 1.0 - (1.0 - self.num_used / self.num_experts) ** num_tokens
+    @property
+    def expert_share(self) -> float:
+        """Of the experts that a token uses."""
+        return self.num_used / self.num_experts if self.num_experts else 0.0
 
     def of_token(self, amount: Amount) -> float:
         """One token, with its logits."""
-        return amount.of_batch(1, self.expert_share(1)) + amount.head
-
-    def of_prompt(self, amount: Amount, num_tokens: int, chunk: int) -> float:
-        """A prompt computed chunk by chunk, with the logits of its last token."""
-        whole, rest = divmod(num_tokens, chunk)
-        batches = [chunk] * whole + ([rest] if rest else [])
-        return sum(amount.of_batch(size, self.expert_share(size)) for size in batches) + amount.head
+        return amount.dense + self.expert_share * amount.experts + amount.head + amount.embedding_row
 
     def operations(self, num_tokens: int, num_logits: int) -> float:
         """Two for each weight that a token is multiplied with. What attention does on the cache is not counted."""
-        per_token = self.num_weights.dense + self.expert_share(1) * self.num_weights.experts
+        per_token = self.num_weights.dense + self.expert_share * self.num_weights.experts
         return 2 * (num_tokens * per_token + num_logits * self.num_weights.head)
 
 

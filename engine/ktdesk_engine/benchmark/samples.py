@@ -31,8 +31,6 @@ class Work:
     """Passes through the model or layer, one after the other."""
     num_tokens: int
     """Of all steps together."""
-    weight_bytes: float
-    """Of the weights in memory that are read at least once. What is read again comes from a cache."""
     operations: float
     """Two for each weight and token."""
     peak: str
@@ -42,6 +40,9 @@ class Work:
 @dataclass(frozen=True)
 class Sample:
     seconds: float
+    weight_bytes: int
+    """Of the weights in memory that its operations read, as they counted them: of experts those that were hit. An
+    operation counts each once: what it reads again comes from a cache."""
     ceilings: Ceilings
     """Midway between before and after."""
 
@@ -63,8 +64,12 @@ class Row:
         return Spread.of(self.work.num_tokens / sample.seconds for sample in self.samples)
 
     @property
+    def step_weight_bytes(self) -> Spread:
+        return Spread.of(sample.weight_bytes / self.work.num_steps for sample in self.samples)
+
+    @property
     def read_bytes_s(self) -> Spread:
-        return Spread.of(self.work.weight_bytes / sample.seconds for sample in self.samples)
+        return Spread.of(sample.weight_bytes / sample.seconds for sample in self.samples)
 
     @property
     def ops_s(self) -> Spread:
@@ -87,7 +92,7 @@ class Row:
         )
 
     def _memory_seconds(self, sample: Sample) -> float:
-        return self.work.weight_bytes / sample.ceilings.read_bytes_s
+        return sample.weight_bytes / sample.ceilings.read_bytes_s
 
     def _compute_seconds(self, sample: Sample) -> float:
         return self.work.operations / sample.ceilings.peak_ops_s[self.work.peak]
@@ -100,15 +105,20 @@ Progress = Callable[[str, int, int], None]
 def take_samples(
     name: str, work: Work, job: Callable[[], float], probes: Probes, repeat: int, progress: Progress
 ) -> Row:
-    """job does the work once and returns the seconds it took; a first time that does not count warms everything up."""
+    """job does the work once, on the pool of the probes, and returns the seconds it took.
+
+    A first time that does not count warms everything up.
+    """
     progress(name, 0, repeat)
     job()
     samples = []
     before = probes.measure()
     for index in range(repeat):
+        counted = probes.pool.weight_bytes
         seconds = job()
+        counted = probes.pool.weight_bytes - counted
         after = probes.measure()
-        samples.append(Sample(seconds, before.midway(after)))
+        samples.append(Sample(seconds, counted, before.midway(after)))
         before = after
         progress(name, index + 1, repeat)
     return Row(name, work, tuple(samples))
