@@ -1,6 +1,7 @@
 #include "sampling.h"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 
 namespace ktdesk {
@@ -18,12 +19,21 @@ bool has_larger(const float* values, float limit) {
 
 }  // namespace
 
-bool all_finite(const float* values, int64_t count) {
+int64_t count_not_finite(WorkerPool& pool, const float* values, int64_t num_rows, int64_t length,
+                         int64_t stride) {
+    constexpr int64_t kChunk = 16384;
     constexpr uint32_t kExponent = 0x7f800000;
-    uint32_t num_others = 0;
-    for (int64_t i = 0; i < count; ++i)
-        num_others += (std::bit_cast<uint32_t>(values[i]) & kExponent) == kExponent;
-    return num_others == 0;
+    const int64_t num_chunks = (length + kChunk - 1) / kChunk;
+    std::atomic<int64_t> total{0};
+    pool.run(num_rows * num_chunks, [&](int64_t task, int) {
+        const float* row = values + task / num_chunks * stride;
+        const int64_t begin = task % num_chunks * kChunk, end = std::min(begin + kChunk, length);
+        uint32_t count = 0;
+        for (int64_t i = begin; i < end; ++i)
+            count += (std::bit_cast<uint32_t>(row[i]) & kExponent) == kExponent;
+        total.fetch_add(count, std::memory_order_relaxed);
+    });
+    return total;
 }
 
 // A heap of the k best so far, the worst of them on top. Ids come in ascending order, so one that only equals

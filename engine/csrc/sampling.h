@@ -3,9 +3,13 @@
 
 #include <cstdint>
 
+#include "worker_pool.h"
+
 namespace ktdesk {
 
-bool all_finite(const float* values, int64_t count);
+// Of the values of rows that are `stride` apart, how many are infinite or no numbers.
+int64_t count_not_finite(WorkerPool& pool, const float* values, int64_t num_rows, int64_t length,
+                         int64_t stride);
 
 // ids (k <= count): of the k largest values, the largest first, the lower id first among equals. The values
 // are numbers.

@@ -28,8 +28,3 @@ class Batch:
     @property
     def positions(self) -> Ids:
         return self.context.positions
-
-    @property
-    def arrays(self) -> tuple[Ids, ...]:
-        """All that it holds."""
-        return (self.token_ids, *self.context.as_tuple)

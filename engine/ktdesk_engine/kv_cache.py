@@ -111,37 +111,33 @@ class KVCache:
         """Room for num_tokens more of a sequence; says where they stand. ContextOverflowError, and nothing
         taken, where there is none."""
         begin = sequence.length
-        self._take_room([sequence], num_tokens)
+        self.grow([sequence], num_tokens)
         return PagedContext(
             page_tables=self._page_tables([sequence]),
             sequences=np.zeros(num_tokens, np.int32),
             positions=np.arange(begin, sequence.length, dtype=np.int32),
         )
 
-    def extend_each(self, sequences: SequenceOf[CachedSequence]) -> PagedContext:
-        """Room for one more token of each of these different sequences, as `extend` for one."""
-        self._take_room(sequences, 1)
+    def grow(self, sequences: SequenceOf[CachedSequence], num_tokens: int) -> None:
+        """Room for num_tokens more of each of these different sequences, as `extend` for one."""
+        missing = [-(-(s.length + num_tokens) // PAGE_SIZE) - len(s.pages) for s in sequences]
+        length = max(sequence.length for sequence in sequences) + num_tokens
+        if length > self.context or sum(max(count, 0) for count in missing) > self.num_free_pages:
+            raise ContextOverflowError(
+                f"{length} tokens do not fit the context of {self.context}: shorten the prompt, or start with a "
+                "larger context"
+            )
+        for sequence, num_missing in zip(sequences, missing, strict=True):
+            sequence.pages += [self._free_pages.pop() for _ in range(num_missing)]
+            sequence.length += num_tokens
+
+    def last_tokens(self, sequences: SequenceOf[CachedSequence]) -> PagedContext:
+        """Where the last token of each stands."""
         return PagedContext(
             page_tables=self._page_tables(sequences),
             sequences=np.arange(len(sequences), dtype=np.int32),
             positions=np.array([sequence.length - 1 for sequence in sequences], np.int32),
         )
-
-    def _take_room(self, sequences: SequenceOf[CachedSequence], num_tokens: int) -> None:
-        """For num_tokens more of each."""
-        lengths = [sequence.length + num_tokens for sequence in sequences]
-        missing = [
-            max(math.ceil(length / PAGE_SIZE) - len(sequence.pages), 0)
-            for sequence, length in zip(sequences, lengths, strict=True)
-        ]
-        if max(lengths) > self.context or sum(missing) > self.num_free_pages:
-            raise ContextOverflowError(
-                f"{max(lengths)} tokens do not fit the context of {self.context}: shorten the prompt, or start with a "
-                "larger context"
-            )
-        for sequence, length, num_missing in zip(sequences, lengths, missing, strict=True):
-            sequence.pages += [self._free_pages.pop() for _ in range(num_missing)]
-            sequence.length = length
 
     def _page_tables(self, sequences: SequenceOf[CachedSequence]) -> Ids:
         """(S, max_pages). Behind the pages that a sequence has stands page 0, at which no token looks."""

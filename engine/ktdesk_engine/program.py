@@ -2,38 +2,70 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 from ktdesk_engine.batch import Batch
-from ktdesk_engine.kernels import Floats, PagedContext
-from ktdesk_engine.kv_cache import KVCache
+from ktdesk_engine.kernels import Floats, Ids, PagedContext
+from ktdesk_engine.kv_cache import CachedSequence, KVCache
 from ktdesk_engine.models.base import Decoder
+
+
+class Logits(NamedTuple):
+    values: Floats
+    """(T, V), of tokens that there are."""
+    num_not_finite: Ids
+    """(1,): how many of them are no finite numbers."""
+
+
+def logits_of(model: Decoder, hidden: Floats, vocab_size: int) -> Logits:
+    """vocab_size: tokens there are. An embedding may have more rows, to fill it up."""
+    values = model.lm_head(hidden)[:, :vocab_size]
+    return Logits(values, model.backend.count_not_finite(values))
 
 
 class DecodeProgram:
     """The step of so many sequences, one token each. Its batch has arrays of its own, which are overwritten."""
 
-    def __init__(self, model: Decoder, cache: KVCache, num_sequences: int) -> None:
+    def __init__(self, model: Decoder, cache: KVCache, vocab_size: int, num_sequences: int) -> None:
         self._model = model
         self._cache = cache
+        self._vocab_size = vocab_size
         self._program = program = model.backend.program()
         context = PagedContext(
             page_tables=program.ids(num_sequences, cache.max_pages),
             sequences=program.ids(num_sequences),
             positions=program.ids(num_sequences),
         )
+        context.sequences[:] = range(num_sequences)
         self._batch = Batch(program.ids(num_sequences), context)
-        self._logits: Floats | None = None
+        self._pages: list[list[int]] = [[] for _ in range(num_sequences)]
+        """What the page tables begin with."""
+        self._logits: Logits | None = None
 
     @property
     def num_bytes(self) -> int:
         return self._program.num_bytes
 
-    def run(self, batch: Batch) -> Floats:
-        """Logits (S, V), which hold until the next run. The first run records, and a failed one is the last."""
-        for own, given in zip(self._batch.arrays, batch.arrays, strict=True):
-            own[:] = given
+    def run(self, sequences: Sequence[CachedSequence], token_ids: Sequence[int]) -> Logits:
+        """Of the tokens, which are the last of their sequences. They hold until the next run.
+
+        The first run records, and a failed one is the last.
+        """
+        self._take_in(sequences, token_ids)
         if self._logits is None:
             with self._program.recording():
-                self._logits = self._model.logits(self._batch, self._cache)
+                self._logits = logits_of(self._model, self._model.forward(self._batch, self._cache), self._vocab_size)
         else:
             self._program.replay()
         return self._logits
+
+    def _take_in(self, sequences: Sequence[CachedSequence], token_ids: Sequence[int]) -> None:
+        """One number after the other: for a few that is faster than by arrays."""
+        batch = self._batch
+        for row, (sequence, token_id) in enumerate(zip(sequences, token_ids, strict=True)):
+            batch.token_ids[row] = token_id
+            batch.positions[row] = sequence.length - 1
+            if sequence.pages != self._pages[row]:
+                self._pages[row] = list(sequence.pages)
+                batch.context.page_tables[row, : len(sequence.pages)] = sequence.pages

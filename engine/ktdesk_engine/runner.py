@@ -9,10 +9,9 @@ import numpy as np
 from ktdesk_engine.batch import Batch
 from ktdesk_engine.errors import EngineError
 from ktdesk_engine.kernels import Floats
-from ktdesk_engine.kernels.sampling import all_finite
 from ktdesk_engine.kv_cache import CachedSequence, KVCache
 from ktdesk_engine.models.base import Decoder
-from ktdesk_engine.program import DecodeProgram
+from ktdesk_engine.program import DecodeProgram, Logits, logits_of
 
 MAX_PROGRAM_SEQUENCES = 16
 """More are computed together, but without a program: the time between operations is little then."""
@@ -24,10 +23,7 @@ class Runner:
     def __init__(
         self, model: Decoder, cache: KVCache, prefill_chunk: int, vocab_size: int, use_programs: bool = True
     ) -> None:
-        """vocab_size: tokens there are. An embedding may have more rows, to fill it up; they are left out.
-
-        use_programs: changes speed, never the result.
-        """
+        """vocab_size: tokens there are. use_programs: changes speed, never the result."""
         self._model = model
         self._vocab_size = vocab_size
         self._cache = cache
@@ -40,22 +36,23 @@ class Runner:
         """Adds tokens to a sequence; the logits (V,) of the token after them."""
         for hidden in self._hidden(sequence, token_ids):
             last = hidden[-1:]
-        return self._checked(self._model.lm_head(last))[0]
+        return self._checked_logits(last)[0]
 
     def all_logits(self, sequence: CachedSequence, token_ids: Sequence[int]) -> Iterator[Floats]:
         """Adds tokens to a sequence; the logits (T, V) of the token after each, chunk by chunk."""
         for hidden in self._hidden(sequence, token_ids):
-            yield self._checked(self._model.lm_head(hidden))
+            yield self._checked_logits(hidden)
 
     def decode(self, sequences: Sequence[CachedSequence], token_ids: Sequence[int]) -> Floats:
         """Adds a token to each of these different sequences; the logits (S, V) of the tokens after them.
 
         They hold until the next call.
         """
-        batch = Batch(np.array(token_ids, np.int32), self._cache.extend_each(sequences))
-        if len(sequences) > self._max_program_sequences:
-            return self._checked(self._model.logits(batch, self._cache))
-        return self._checked(self._by_program(batch))
+        self._cache.grow(sequences, 1)
+        if len(sequences) <= self._max_program_sequences:
+            return _checked(self._by_program(sequences, token_ids))
+        batch = Batch(np.array(token_ids, np.int32), self._cache.last_tokens(sequences))
+        return self._checked_logits(self._model.forward(batch, self._cache))
 
     def release(self, sequence: CachedSequence) -> None:
         """Gives the sequence's pages back."""
@@ -71,12 +68,12 @@ class Runner:
         """Memory of the programs so far."""
         return sum(program.num_bytes for program in self._programs.values())
 
-    def _by_program(self, batch: Batch) -> Floats:
-        program = self._programs.pop(batch.num_tokens, None)
+    def _by_program(self, sequences: Sequence[CachedSequence], token_ids: Sequence[int]) -> Logits:
+        program = self._programs.pop(len(sequences), None)
         if program is None:
-            program = DecodeProgram(self._model, self._cache, batch.num_tokens)
-        logits = program.run(batch)
-        self._programs[batch.num_tokens] = program  # only now: one that failed is not used again
+            program = DecodeProgram(self._model, self._cache, self._vocab_size, len(sequences))
+        logits = program.run(sequences, token_ids)
+        self._programs[len(sequences)] = program  # only now: one that failed is not used again
         return logits
 
     def _hidden(self, sequence: CachedSequence, token_ids: Sequence[int]) -> Iterator[Floats]:
@@ -85,12 +82,15 @@ class Runner:
             batch = Batch(chunk, self._cache.extend(sequence, len(chunk)))
             yield self._model.forward(batch, self._cache)
 
-    def _checked(self, logits: Floats) -> Floats:
-        """Those of tokens that there are."""
-        logits = logits[:, : self._vocab_size]
-        if not all_finite(logits):
-            raise EngineError(
-                "the model computed values that are not finite numbers: its weights are damaged (compare the "
-                "file's checksum with the one where it came from, and fetch it again)"
-            )
-        return logits
+    def _checked_logits(self, hidden: Floats) -> Floats:
+        return _checked(logits_of(self._model, hidden, self._vocab_size))
+
+
+def _checked(logits: Logits) -> Floats:
+    """EngineError where they are no numbers."""
+    if logits.num_not_finite[0]:
+        raise EngineError(
+            "the model computed values that are not finite numbers: its weights are damaged (compare the file's "
+            "checksum with the one where it came from, and fetch it again)"
+        )
+    return logits.values

@@ -50,7 +50,11 @@ class Sampler:
     def choose(self, logits: Floats, past: Sequence[int]) -> int:
         """The next token id. logits (V,); past: prompt and answer so far, for the penalties."""
         ids, shares = self._candidates(logits, past)
-        return int(ids[0]) if self.config.temperature == 0 else int(self._random.choice(ids, p=shares))
+        if self.config.temperature == 0:
+            return int(ids[0])
+        sums = shares.cumsum()  # what random.choice does, without its checks
+        sums /= sums[-1]
+        return int(ids[sums.searchsorted(self._random.random(), side="right")])
 
     def probabilities(self, logits: Floats, past: Sequence[int]) -> np.ndarray:
         """What `choose` draws from, (V,) in float64; sums to one."""

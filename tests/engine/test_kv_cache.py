@@ -33,7 +33,8 @@ def test_sequences_are_extended_together_and_have_tables_of_one_width() -> None:
     first, second = CachedSequence(), CachedSequence()
     assert cache.extend(first, PAGE_SIZE).page_tables.shape == (1, 3)
     cache.extend(second, 5)
-    context = cache.extend_each([second, first])
+    cache.grow([second, first], 1)
+    context = cache.last_tokens([second, first])
     assert context.positions.tolist() == [5, PAGE_SIZE]
     assert context.sequences.tolist() == [0, 1]
     assert context.page_tables.tolist() == [[*second.pages, 0, 0], [*first.pages, 0]]

@@ -149,3 +149,41 @@ def test_logprobs_are_the_models_own_likeliest_first() -> None:
 def test_a_setting_out_of_range_is_refused_by_name(settings: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match=next(iter(settings))):
         SamplingConfig(**settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_likeliest_few_are_those_of_the_whole_vocabulary_whatever_penalties_and_bias_change(seed: int) -> None:
+    """Rounded logits have many equals; the changed ones come from everywhere in the vocabulary."""
+    rng = np.random.default_rng(seed)
+    logits = rng.standard_normal(500).round(1).astype(np.float32)
+    past = rng.integers(0, 500, 60).tolist()
+    bias = tuple((int(token_id), float(value)) for token_id, value in zip(past[::7], rng.normal(0, 3, 9), strict=True))
+    config = SamplingConfig(
+        **{**ALL, "top_k": 10, "repetition_penalty": 1.7, "frequency_penalty": 0.5, "presence_penalty": -0.3},  # type: ignore[arg-type]
+        penalty_window=40,
+        logit_bias=bias,
+    )
+    adjusted = logits.astype(np.float64)
+    for token_id in set(past[-40:]):
+        value = adjusted[token_id]
+        value = value / 1.7 if value > 0 else value * 1.7
+        adjusted[token_id] = value - (-0.3 + 0.5 * past[-40:].count(token_id))
+    for token_id, value in bias:
+        adjusted[token_id] += value
+    kept = np.lexsort((np.arange(500), -adjusted))[:10]
+    want = np.zeros(500)
+    want[kept] = np.exp(adjusted[kept]) / np.exp(adjusted[kept]).sum()
+    np.testing.assert_allclose(Sampler(config).probabilities(logits, past), want, rtol=1e-9, atol=0)
+    greedy = SamplingConfig(
+        temperature=0, repetition_penalty=1.7, frequency_penalty=0.5, presence_penalty=-0.3, penalty_window=40,
+        logit_bias=bias,
+    )  # fmt: skip
+    assert Sampler(greedy).choose(logits, past) == kept[0]
+
+
+def test_draws_are_those_of_numpys_choice() -> None:
+    config = SamplingConfig(**{**ALL, "seed": 5})  # type: ignore[arg-type]
+    sampler, rng = Sampler(config), np.random.default_rng(5)
+    ids = np.argsort(-LOGITS)
+    shares = sampler.probabilities(LOGITS, [])[ids]
+    assert [sampler.choose(LOGITS, []) for _ in range(50)] == [int(rng.choice(ids, p=shares)) for _ in range(50)]

@@ -18,6 +18,7 @@ from ktdesk_engine.kernels import (
 )
 from ktdesk_engine.kernels.programs import Program
 from ktdesk_engine.kernels.routing import Routes, RoutingRule, choose_experts
+from ktdesk_engine.kernels.sampling import count_not_finite
 
 
 class CpuBackend:
@@ -91,3 +92,7 @@ class CpuBackend:
     def mlp(self, mlp: ExpertMlp, x: Floats) -> Floats:
         """(T, H) -> (T, H) through the only expert."""
         return kernels.only_expert_mlp(self.pool, mlp, x)
+
+    def count_not_finite(self, values: Floats) -> Ids:
+        """(1,): how many of values (T, V), which may be some columns of a wider array, are no finite numbers."""
+        return count_not_finite(self.pool, values)

@@ -206,3 +206,8 @@ def turns(positions: Ids, frequencies: Doubles, magnitude: float) -> tuple[Doubl
 def top_k(values: Floats, k: int) -> np.ndarray:
     """Ids of the k largest of (V,), largest first, the lower id first among equals."""
     return np.argsort(-values, kind="stable")[:k]
+
+
+def count_not_finite(values: Floats) -> int:
+    """Of (T, V)."""
+    return int(np.count_nonzero(~np.isfinite(values)))

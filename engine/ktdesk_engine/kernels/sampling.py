@@ -5,12 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from ktdesk_engine.kernels import _kernels
-from ktdesk_engine.kernels.arrays import Floats, Ids
+from ktdesk_engine.kernels.arrays import Floats, Ids, new_ids
+from ktdesk_engine.kernels.pools import WorkerPool
 
 
-def all_finite(values: Floats) -> bool:
-    """Of (T, V): whether all are finite numbers. May be some columns of a wider array."""
-    return _kernels.all_finite(values)
+def count_not_finite(pool: WorkerPool, values: Floats) -> Ids:
+    """(1,): how many of values (T, V) are infinite or no numbers. They may be some columns of a wider array."""
+    count = new_ids(pool, 1)
+    _kernels.count_not_finite(pool, values, count)
+    return count
 
 
 def top_k(values: Floats, k: int) -> Ids:

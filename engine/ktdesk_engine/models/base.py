@@ -119,10 +119,6 @@ class Decoder:
             x = block(x, batch, turns, cache)
         return self._output_norm(x)
 
-    def logits(self, batch: Batch, cache: KVCache) -> Floats:
-        """(T, V): both in one, as `forward` a matter of the backend alone."""
-        return self.lm_head(self.forward(batch, cache))
-
     def lm_head(self, hidden: Floats) -> Floats:
         """(T, H) -> logits (T, V)."""
         return self._embedding.logits(hidden)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ktdesk_engine.kernels import reference
-from ktdesk_engine.kernels.sampling import all_finite, top_k
+from ktdesk_engine import kernels
+from ktdesk_engine.kernels import WorkerPool, reference
+from ktdesk_engine.kernels.sampling import count_not_finite, top_k
 
 SIZES = [1, 2, 63, 64, 65, 1000, 32003]
 
@@ -36,18 +37,23 @@ def test_top_k_of_more_than_there_are_is_refused() -> None:
         top_k(np.zeros(3, np.float32), 4)
 
 
+@pytest.fixture(params=[1, 3])
+def pool(request: pytest.FixtureRequest) -> WorkerPool:
+    return kernels.worker_pool(request.param)
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("size", SIZES)
-def test_one_value_that_is_not_finite_is_seen_wherever_it_stands(size: int, bad: float) -> None:
+def test_values_that_are_not_finite_are_counted_wherever_they_stand(pool: WorkerPool, size: int, bad: float) -> None:
+    values = np.full((2, size), 3.4e38, np.float32)
+    assert count_not_finite(pool, values).tolist() == [0]
     for place in {0, size // 2, size - 1}:
-        values = np.full((2, size), 3.4e38, np.float32)
-        assert all_finite(values)
         values[1, place] = bad
-        assert not all_finite(values)
+        assert count_not_finite(pool, values).tolist() == [reference.count_not_finite(values)]
 
 
-def test_columns_that_are_left_out_are_not_looked_at() -> None:
+def test_columns_that_are_left_out_are_not_looked_at(pool: WorkerPool) -> None:
     values = np.zeros((3, 10), np.float32)
     values[:, 7] = np.nan
-    assert all_finite(values[:, :7])
-    assert not all_finite(values[:, :8])
+    assert count_not_finite(pool, values[:, :7])[0] == 0
+    assert count_not_finite(pool, values[:, :8])[0] == 3
