@@ -282,8 +282,9 @@ PackPanel pack_panel_of(int type) {
 void pack(WorkerPool& pool, const Matrix& matrix, uint8_t* panels) {
     const PackPanel pack_panel = pack_panel_of(matrix.type);
     const int64_t bytes = panel_bytes(matrix.type, matrix.length);
-    pool.run(num_panels(matrix.num_rows),
-             [&](int64_t panel, int) { pack_panel(matrix, panel, panels + panel * bytes); });
+    // The threads that will multiply a panel touch it first.
+    pool.run_at_home(num_panels(matrix.num_rows),
+                     [&](int64_t panel, int) { pack_panel(matrix, panel, panels + panel * bytes); });
 }
 
 }  // namespace ktdesk

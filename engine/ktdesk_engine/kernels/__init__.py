@@ -31,7 +31,16 @@ from ktdesk_engine.kernels.paged_attention import (
     cached_row_bytes,
     store_rows,
 )
-from ktdesk_engine.kernels.pools import ISA_VARIABLE, WorkerPool, default_isa, isas, using, why_no_amx, worker_pool
+from ktdesk_engine.kernels.pools import (
+    ISA_VARIABLE,
+    ThreadPlace,
+    WorkerPool,
+    default_isa,
+    isas,
+    using,
+    why_no_amx,
+    worker_pool,
+)
 from ktdesk_engine.kernels.weights import (
     PANEL_ROWS,
     Activation,
@@ -61,6 +70,7 @@ __all__ = [
     "PackedShape",
     "PagedContext",
     "RopePairing",
+    "ThreadPlace",
     "Turns",
     "Weight",
     "WorkerPool",

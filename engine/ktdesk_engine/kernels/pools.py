@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import NamedTuple
 
 from ktdesk_engine.errors import ConfigError, ResourceError
 from ktdesk_engine.kernels import _kernels
@@ -50,11 +51,23 @@ def default_isa() -> str:
     return _checked_isa(from_environment, ISA_VARIABLE) if from_environment else isas()[-1]
 
 
-def worker_pool(num_threads: int, isa: str | None = None) -> WorkerPool:
-    """Threads that share the work of one operation; the calling thread is one of them."""
+class ThreadPlace(NamedTuple):
+    """Where one thread of a pool belongs."""
+
+    group: int
+    """0, 1, ...: one for each NUMA node that has threads."""
+    cpus: tuple[int, ...]
+    """That it may run on; empty: any. The calling thread is never pinned: here they say which node is near it."""
+
+
+def worker_pool(num_threads: int, isa: str | None = None, places: Sequence[ThreadPlace] | None = None) -> WorkerPool:
+    """Threads that share the work of one operation; the calling thread is the first of them.
+
+    places: one a thread. None: one group, pinned nowhere.
+    """
     name = default_isa() if isa is None else _checked_isa(isa, "isa")
     try:
-        return WorkerPool(num_threads, name)
+        return WorkerPool(num_threads, name, places)
     except RuntimeError as error:  # std::system_error
         raise ResourceError(
             f"{num_threads} threads could not be started ({error}): ask for fewer, or raise the limits of this process"
