@@ -22,7 +22,7 @@ from ktdesk_engine.benchmark.model_weights import ModelWeights
 from ktdesk_engine.benchmark.samples import Row, Spread
 from ktdesk_engine.config import Compute, EngineConfig, SamplingConfig
 from ktdesk_engine.engine import Engine
-from ktdesk_engine.machine import available_memory_bytes, num_physical_cores
+from ktdesk_engine.machine import available_memory_bytes, thread_places
 from ktdesk_engine.quants.formats import WeightType
 
 
@@ -90,7 +90,8 @@ def bench_model(path: Path, plan: ModelPlan, options: EngineOptions) -> BenchRep
 
 def bench_layer(plan: LayerPlan, options: EngineOptions) -> BenchReport:
     config = options.config
-    pool = kernels.worker_pool(config.num_threads or num_physical_cores(), config.isa)
+    places = thread_places(config.num_threads)
+    pool = kernels.worker_pool(len(places), config.isa, places)
     bench = Bench(plan.repeat)
     try:
         bench.show("making a layer of random weights", 0, plan.repeat)

@@ -10,6 +10,7 @@ from numbers import Integral, Real
 from typing import Literal
 
 from ktdesk_engine.errors import ConfigError
+from ktdesk_engine.machine import PINNINGS, Pinning
 
 Compute = Literal["auto", "int8", "float32"]
 CacheType = Literal["float32", "f16", "bf16", "q8_0"]
@@ -64,7 +65,13 @@ class EngineConfig:
     """How keys and values of past tokens are kept. q8_0: blocks of 32 bytes with a scale, for heads of whole blocks.
     Decided: float32 where compute is, else f16."""
     num_threads: int | None = None
-    """Decided: one per physical core that this process may use."""
+    """Decided: one per physical core that this process may use, within its cgroup's quota."""
+    pinning: Pinning | None = None
+    """Where threads may run. node: on the cores of their NUMA node. core: on one of them each. none: anywhere.
+    Decided: KTDESK_PIN, or node. The thread that calls the engine is never pinned."""
+    num_nodes: int | None = None
+    """Pretends that the cores are those of so many NUMA nodes. Changes memory and speed, never the result.
+    Decided: the machine's."""
     isa: str | None = None
     """scalar, avx2 or avx512. Decided: KTDESK_ISA, or the widest that the machine has."""
     prefill_chunk: int = 512
@@ -82,6 +89,12 @@ class EngineConfig:
         )
         if self.num_threads is not None:
             _require_integer("num_threads", self.num_threads, 1, 1024)
+        _require(
+            self.pinning is None or self.pinning in PINNINGS,
+            f"pinning must be one of {', '.join(PINNINGS)}: {self.pinning!r}",
+        )
+        if self.num_nodes is not None:
+            _require_integer("num_nodes", self.num_nodes, 1, 64)
         _require_integer("prefill_chunk", self.prefill_chunk, 1)
         _require(isinstance(self.program, bool), f"program must be True or False: {self.program!r}")
 

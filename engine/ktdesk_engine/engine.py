@@ -25,7 +25,7 @@ from ktdesk_engine.gguf.file import GGUFFile
 from ktdesk_engine.gguf.hparams import Metadata
 from ktdesk_engine.kernels import Floats
 from ktdesk_engine.kv_cache import CachedSequence, KVCache
-from ktdesk_engine.machine import available_memory_bytes, num_physical_cores
+from ktdesk_engine.machine import available_memory_bytes, thread_places
 from ktdesk_engine.memory import decide_cache_type, decide_context
 from ktdesk_engine.models.registry import family_of
 from ktdesk_engine.packing import LoadProgress, check_memory, pack_model, packed_model_bytes
@@ -93,7 +93,8 @@ class Engine:
     ) -> None:
         self.file = file
         self._is_closed = False
-        self.pool = pool = kernels.worker_pool(config.num_threads or num_physical_cores(), config.isa)
+        places = thread_places(config.num_threads, config.pinning, config.num_nodes)
+        self.pool = pool = kernels.worker_pool(len(places), config.isa, places)
         self.model = family_of(file)(file, CpuBackend(pool))
         self.tokenizer = Tokenizer.from_gguf(file)
         if self.tokenizer.vocab_size > self.model.vocab_size:

@@ -206,7 +206,10 @@ def test_a_request_of_the_wrong_type_is_refused_by_name(settings: dict[str, Any]
         Request(PROMPT, **settings)
 
 
-@pytest.mark.parametrize("settings", [{"context": 5.5}, {"num_threads": 1.5}, {"prefill_chunk": 2.5}])
+@pytest.mark.parametrize(
+    "settings",
+    [{"context": 5.5}, {"num_threads": 1.5}, {"prefill_chunk": 2.5}, {"pinning": "cores"}, {"num_nodes": 0}],
+)
 def test_an_engines_setting_of_the_wrong_type_is_refused_by_name(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(settings))):
         EngineConfig(**settings)
