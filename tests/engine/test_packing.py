@@ -13,9 +13,10 @@ from model_variants import Tensors, write_variant
 
 from ktdesk_engine import engine as engine_module
 from ktdesk_engine import kernels
-from ktdesk_engine.config import EngineConfig, Request, SamplingConfig
+from ktdesk_engine.config import Compute, EngineConfig, Request, SamplingConfig
 from ktdesk_engine.engine import Engine
 from ktdesk_engine.errors import ResourceError
+from ktdesk_engine.machine import PINNINGS
 from ktdesk_engine.packing import LoadProgress
 
 PROMPT = tuple(range(40, 70))
@@ -49,6 +50,23 @@ def test_chunks_and_threads_do_not_change_a_packed_result(quantized_model: Path)
             results.append(engine.score(PROMPT))
     np.testing.assert_array_equal(results[0], results[1])
     np.testing.assert_array_equal(results[0], results[2])
+
+
+NODES = [(None, None), (2, None), (2, 2), (3, 5)]
+
+
+@pytest.mark.parametrize("compute", ["int8", "float32"])
+def test_nodes_and_pinning_do_not_change_a_result(quantized_model: Path, compute: Compute) -> None:
+    configs = [EngineConfig(compute=compute, num_nodes=nodes, num_threads=threads) for nodes, threads in NODES]
+    configs += [EngineConfig(compute=compute, pinning=pinning) for pinning in PINNINGS]
+    results = []
+    for config in configs:
+        with Engine.load(quantized_model, config) as engine:
+            request = Request(PROMPT, SamplingConfig(temperature=0), max_tokens=6, num_logprobs=2)
+            results.append((engine.score(PROMPT), [(e.token_ids, e.logprobs) for e in engine.stream(request)]))
+    for scores, answer in results[1:]:
+        np.testing.assert_array_equal(scores, results[0][0])
+        assert answer == results[0][1]
 
 
 def test_loading_tells_how_far_it_is_and_can_be_cancelled(quantized_model: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import mmap
+from contextlib import suppress
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +18,7 @@ Ids = npt.NDArray[np.int32]
 Blocks = npt.NDArray[np.uint8]
 
 CACHE_LINE = 64
+HUGE_PAGE_BYTES = 2 << 20
 
 
 def aligned_bytes(*shape: int) -> Blocks:
@@ -36,3 +39,30 @@ def new_ids(pool: WorkerPool, *shape: int) -> Ids:
     """As `new_floats`."""
     memory = _kernels.take_where_recorded(pool, math.prod(shape) * np.int32().itemsize)
     return np.empty(shape, np.int32) if memory is None else memory.view(np.int32).reshape(shape)
+
+
+def panel_memory(num_groups: int, *shape: int) -> Blocks:
+    """Bytes for panels (..., panels, panel_bytes), of which no page is touched yet: who writes it first gives it
+    the memory of its own NUMA node.
+
+    num_groups: each writes and later reads a slice of the panels of every matrix.
+    """
+    size = math.prod(shape)
+    if size < HUGE_PAGE_BYTES:
+        return aligned_bytes(*shape)
+    try:
+        memory = mmap.mmap(-1, size + HUGE_PAGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:
+        raise MemoryError(f"{size} bytes of memory for weights: {error}") from None
+    matrix_bytes = shape[-2] * shape[-1]
+    with suppress(OSError):  # advice; a system without huge pages takes none
+        memory.madvise(mmap.MADV_HUGEPAGE if _fits_huge_pages(matrix_bytes, num_groups) else mmap.MADV_NOHUGEPAGE)
+    data = np.frombuffer(memory, np.uint8)
+    start = -data.ctypes.data % HUGE_PAGE_BYTES
+    return data[start : start + size].reshape(shape)
+
+
+def _fits_huge_pages(matrix_bytes: int, num_groups: int) -> bool:
+    """On several nodes a huge page with slices of two of them lies on the wrong node for one: with four to a slice,
+    at most a quarter does."""
+    return num_groups == 1 or matrix_bytes // num_groups >= 4 * HUGE_PAGE_BYTES

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ktdesk_engine.kernels import _kernels
-from ktdesk_engine.kernels.arrays import Blocks, Floats, aligned_bytes
+from ktdesk_engine.kernels.arrays import Blocks, Floats, panel_memory
 from ktdesk_engine.kernels.pools import WorkerPool
 from ktdesk_engine.quants.formats import BLOCKS, WeightType
 
@@ -118,7 +118,7 @@ def pack(pool: WorkerPool, weight: Weight, when_read: Callable[[Blocks], None] =
     """
     shape = PackedShape(weight.num_rows, weight.row_length)
     panel_bytes = _kernels.panel_bytes(int(weight.type), weight.row_length)
-    panels = aligned_bytes(*weight.blocks.shape[:-2], -(-weight.num_rows // PANEL_ROWS), panel_bytes)
+    panels = panel_memory(pool.num_groups, *weight.blocks.shape[:-2], -(-weight.num_rows // PANEL_ROWS), panel_bytes)
     for index in np.ndindex(weight.blocks.shape[:-2]):
         _kernels.pack(pool, int(weight.type), weight.blocks[index], panels[index])
         when_read(weight.blocks[index])
