@@ -22,10 +22,10 @@ class ChunkPlan {
     // total_work: of all groups together, a group's panels times what one costs.
     ChunkPlan(int num_threads, int64_t total_work) : num_shares_(3 * num_threads), work_left_(total_work) {}
 
-    // Splits the panels of a group into chunks, multiples of `step` but for the last.
-    void add(int64_t group, int64_t num_panels, int64_t panel_work, int64_t step) {
+    // Splits the panels of a group into chunks of at most `most`, multiples of `step` but for the last.
+    void add(int64_t group, int64_t num_panels, int64_t panel_work, int64_t step, int64_t most) {
         for (int64_t first = 0; first < num_panels;) {
-            const int64_t wanted = work_left_ / num_shares_ / panel_work / step * step;
+            const int64_t wanted = std::min(work_left_ / num_shares_ / panel_work, most) / step * step;
             const int64_t count = std::min(std::max(wanted, step), num_panels - first);
             chunks_.push_back({group, first, count});
             work_left_ -= count * panel_work;

@@ -160,17 +160,21 @@ void ExpertPass::prepare_inputs() {
 
 void ExpertPass::plan_chunks() {
     const int64_t num_groups = static_cast<int64_t>(all_.groups.size());
-    const auto plan_phase = [&](int64_t num_panels, int64_t tile_step) {
+    const auto plan_phase = [&](int64_t num_panels, int64_t panel_bytes, int64_t tile_step) {
         ChunkPlan plan(pool_.num_threads(), num_panels * num_pairs_);
-        for (int64_t i = 0; i < num_groups; ++i)
-            plan.add(i, num_panels, group_at(i).num_rows(), group_at(i).is_on_tiles() ? tile_step : 1);
+        for (int64_t i = 0; i < num_groups; ++i) {
+            const int64_t num_rows = group_at(i).num_rows();
+            plan.add(i, num_panels, num_rows, group_at(i).is_on_tiles() ? tile_step : 1,
+                     longest_run(num_rows, panel_bytes));
+        }
         chunks_.insert(chunks_.end(), plan.chunks().begin(), plan.chunks().end());
     };
-    plan_phase(mlp_.gate.first.num_panels(), 1);
+    const Matrix &gate = mlp_.gate.first, &up = mlp_.up.first, &down = mlp_.down.first;
+    plan_phase(gate.num_panels(), gate.bytes_of_panel() + up.bytes_of_panel(), 1);
     num_hidden_chunks_ = static_cast<int64_t>(chunks_.size());
-    plan_phase(mlp_.down.first.num_panels(), kMaxTilePanels);
+    plan_phase(down.num_panels(), down.bytes_of_panel(), kMaxTilePanels);
     progress_ = std::make_unique<Progress[]>(static_cast<size_t>(num_groups));
-    for (int64_t i = 0; i < num_groups; ++i) progress_[i].panels_left = mlp_.gate.first.num_panels();
+    for (int64_t i = 0; i < num_groups; ++i) progress_[i].panels_left = gate.num_panels();
 }
 
 // Chunks are handed out in order, and only those of phase 2 wait: for chunks of phase 1, which all were
@@ -222,12 +226,13 @@ void ExpertPass::compute_hidden(const Chunk& chunk, const Counter& counter, int 
 void ExpertPass::hidden_on_vectors(const ExpertGroup& group, const Chunk& chunk, const Counter& counter,
                                    int thread) {
     const Matrix gate = mlp_.gate.expert(group.expert), up = mlp_.up.expert(group.expert);
-    alignas(64) float results[kTokenBlock][kPair];
-    float* rows[kTokenBlock];
-    for (int64_t i = 0; i < kTokenBlock; ++i) rows[i] = results[i];
+    alignas(64) float results[kTokenBlockUnpacked][kPair];
+    float* rows[kTokenBlockUnpacked];
+    for (int64_t i = 0; i < kTokenBlockUnpacked; ++i) rows[i] = results[i];
+    const int64_t block = std::max(token_block(gate), token_block(up));
     const int64_t end = chunk.first + chunk.count;
-    for (int64_t slot = group.begin; slot < group.end; slot += kTokenBlock) {
-        const int64_t count = std::min(kTokenBlock, group.end - slot);
+    for (int64_t slot = group.begin; slot < group.end; slot += block) {
+        const int64_t count = std::min(block, group.end - slot);
         const Inputs inputs = inputs_.from(slot);
         for (int64_t panel = chunk.first; panel < end; ++panel) {
             float* scratch = pool_.scratch(thread);
@@ -314,11 +319,11 @@ void ExpertPass::compute_out(const Chunk& chunk, const Counter& counter, int thr
 void ExpertPass::out_on_vectors(const ExpertGroup& group, const Chunk& chunk, const Counter& counter,
                                 int thread) {
     const Matrix down = mlp_.down.expert(group.expert);
-    const int64_t end = chunk.first + chunk.count;
-    for (int64_t slot = group.begin; slot < group.end; slot += kTokenBlock)
+    const int64_t end = chunk.first + chunk.count, block = token_block(down);
+    for (int64_t slot = group.begin; slot < group.end; slot += block)
         for (int64_t panel = chunk.first; panel < end; ++panel)
             multiply_panel_rows(kernels_, down, panel, activated_.from(slot),
-                                std::min(kTokenBlock, group.end - slot), {down.at(end), next_start(counter)},
+                                std::min(block, group.end - slot), {down.at(end), next_start(counter)},
                                 pool_.scratch(thread), outputs_ + slot, panel * kPanelRows);
 }
 

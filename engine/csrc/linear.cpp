@@ -68,12 +68,12 @@ struct LinearProduct {
 
     void on_vectors(const Chunk& chunk, const std::vector<Chunk>& chunks, const Counter& counter,
                     int thread) const {
-        const int64_t end = chunk.first + chunk.count;
-        for (int64_t t = 0; t < num_tokens; t += kTokenBlock)
+        const int64_t end = chunk.first + chunk.count, block = token_block(matrix);
+        for (int64_t t = 0; t < num_tokens; t += block)
             for (int64_t panel = chunk.first; panel < end; ++panel) {
                 const size_t next = static_cast<size_t>(std::min(counter.peek(), counter.end() - 1));
                 multiply_panel_rows(pool.kernels(), matrix, panel, inputs.from(t),
-                                    std::min(kTokenBlock, num_tokens - t),
+                                    std::min(block, num_tokens - t),
                                     {matrix.at(end), matrix.at(chunks[next].first)}, pool.scratch(thread),
                                     outputs + t, panel * kPanelRows);
             }
@@ -93,7 +93,8 @@ struct LinearProduct {
 
     void run() const {
         ChunkPlan plan(pool.num_threads(), matrix.num_panels());
-        plan.add(0, matrix.num_panels(), 1, tile_rows.data ? kMaxTilePanels : 1);
+        plan.add(0, matrix.num_panels(), 1, tile_rows.data ? kMaxTilePanels : 1,
+                 longest_run(num_tokens, matrix.bytes_of_panel()));
         const std::vector<Chunk>& chunks = plan.chunks();
         Counter counter(0, static_cast<int64_t>(chunks.size()));
         pool.run(std::min<int64_t>(pool.num_threads(), counter.end()), [&](int64_t, int thread) {
@@ -131,7 +132,9 @@ void linear(WorkerPool& pool, const Matrix& matrix, const float* bias, const flo
         row_ids[t] = static_cast<int32_t>(t);
     }
     LinearProduct product = {pool, matrix, bias, num_tokens, {vectors, {}, row_ids}, {}, outputs};
-    if (num_tokens >= pool.tuning.min_tile_rows && has_tiles(pool, matrix)) {
+    // Rows of floats are routers: to round them would send tokens to other experts.
+    const bool is_exact = matrix.type == F32 && !matrix.is_packed;
+    if (num_tokens >= pool.tuning.min_tile_rows && has_tiles(pool, matrix) && !is_exact) {
         pool.reserve_scratch(tile_scratch_floats(matrix, kMaxTilePanels));
         product.tile_rows = store_tile_rows(pool, x, num_tokens, matrix.length);
     } else if (matrix.takes_bytes()) {

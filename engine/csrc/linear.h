@@ -24,8 +24,9 @@ struct Matrix {
     int64_t rows_of(int64_t panel) const {
         return num_rows - panel * kPanelRows < kPanelRows ? num_rows - panel * kPanelRows : kPanelRows;
     }
+    int64_t bytes_of_panel() const { return (is_packed ? 1 : kPanelRows) * row_bytes; }
     // Where a panel begins, or its rows.
-    const uint8_t* at(int64_t panel) const { return rows + panel * (is_packed ? 1 : kPanelRows) * row_bytes; }
+    const uint8_t* at(int64_t panel) const { return rows + panel * bytes_of_panel(); }
 };
 
 // What matrices are multiplied with: the same vectors in the form that rows want and in the one that panels
@@ -38,8 +39,19 @@ struct Inputs {
     Inputs from(int64_t i) const { return {vectors + i, quantized, row_ids + i}; }
 };
 
-// Rows that are multiplied with a run of panels before the next ones are: they stay in the first two caches.
-constexpr int64_t kTokenBlock = 64;
+// Rows of x go through a run of panels in blocks: the rows of a block stay in the first cache, and the panels
+// in the second. Rows of weights that have to be unpacked are better multiplied with more at once.
+constexpr int64_t kTokenBlock = 8, kTokenBlockUnpacked = 64;
+constexpr int64_t kBlockedBytes = 512 * 1024;
+
+static inline int64_t token_block(const Matrix& matrix) {
+    return matrix.is_packed ? kTokenBlock : kTokenBlockUnpacked;
+}
+
+// The longest run of panels for so many tokens, of which each takes panel_bytes.
+static inline int64_t longest_run(int64_t num_tokens, int64_t panel_bytes) {
+    return num_tokens <= kTokenBlock ? INT64_MAX : (kBlockedBytes + panel_bytes - 1) / panel_bytes;
+}
 
 // outputs[t][column + r] = row 16 * panel + r of the matrix times vector t, for t < num_tokens.
 // scratch: kPanelRows * length floats, for rows that are not packed.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -20,11 +19,11 @@ WAYS = [(isa, NEVER) for isa in ISAS] + [("amx", rows) for rows in (1, 4) if "am
 
 
 @pytest.fixture(params=WAYS, ids=lambda way: f"{way[0]}-{'vectors' if way[1] == NEVER else way[1]}")
-def pool(request: pytest.FixtureRequest) -> Iterator[WorkerPool]:
+def pool(request: pytest.FixtureRequest) -> WorkerPool:
     isa, min_tile_rows = request.param
     pool = kernels.worker_pool(2, isa)
     pool.min_tile_rows = min_tile_rows
-    yield pool
+    return pool
 
 
 def tolerance(pool: WorkerPool) -> float:
