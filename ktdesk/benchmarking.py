@@ -20,8 +20,10 @@ from ktdesk_engine.benchmark.layer import SHAPES, LayerBench, LayerPlan, LayerSh
 from ktdesk_engine.benchmark.model import ModelBench, ModelPlan
 from ktdesk_engine.benchmark.model_weights import ModelWeights
 from ktdesk_engine.benchmark.samples import Row, Spread
-from ktdesk_engine.config import Compute, EngineConfig, SamplingConfig
+from ktdesk_engine.compute import decide_compute
+from ktdesk_engine.config import EngineConfig, SamplingConfig
 from ktdesk_engine.engine import Engine
+from ktdesk_engine.kernels.pools import NEVER
 from ktdesk_engine.machine import available_memory_bytes, thread_places
 from ktdesk_engine.quants.formats import WeightType
 
@@ -75,11 +77,16 @@ def bench_model(path: Path, plan: ModelPlan, options: EngineOptions) -> BenchRep
         model = ModelBench(engine, plan)
         bench = Bench(plan.repeat)
         try:
-            rows = list(model.rows(Probes(engine.pool, [model.weights.peak]), bench.show))
+            rows = list(model.rows(Probes(engine.pool, model.peaks), bench.show))
             python = _python_shares(model, bench) if plan.answer else {}
         finally:
             bench.finish()
-        notes = (*_notes(model.weights), _cache_note(engine), *_python_notes(python))
+        notes = (
+            *_notes(model.weights),
+            *tile_notes(engine.config.min_tile_rows),
+            _cache_note(engine),
+            *_python_notes(python),
+        )
         facts = _facts(path, model.weights) | {
             "cache": {"type": engine.config.cache_type, "token_bytes": _cache_token_bytes(engine)},
             "program": engine.config.program,
@@ -96,15 +103,16 @@ def bench_layer(plan: LayerPlan, options: EngineOptions) -> BenchReport:
     try:
         bench.show("making a layer of random weights", 0, plan.repeat)
         layer = LayerBench(pool, plan, read_machine().l3_bytes, available_memory_bytes())
-        rows = list(layer.rows(Probes(pool, [layer.peak]), bench.show))
+        rows = list(layer.rows(Probes(pool, layer.peaks), bench.show))
     finally:
         bench.finish()
-    compute: Compute = "float32" if plan.compute == "float32" else "int8"
+    compute = decide_compute(plan.compute, pool)
     decided = EngineConfig(compute=compute, num_threads=pool.num_threads, isa=pool.isa)
     inner, outer = (weight_type.name for weight_type in plan.types)
     notes = (
         f"gate and up {inner}, down {outer}: {plan.file_bytes / 1e6:.1f} MB, "
         f"{layer.layer_bytes / 1e6:.1f} MB in memory",
+        *tile_notes(pool.min_tile_rows),
     )
     shape = ",".join(map(str, plan.shape))
     facts = {
@@ -116,6 +124,13 @@ def bench_layer(plan: LayerPlan, options: EngineOptions) -> BenchReport:
         }
     }
     return bench.report(f"one layer {shape} (H,I,E,K) of {plan.type.name}", decided, rows, notes, facts)
+
+
+def tile_notes(min_tile_rows: int | None) -> tuple[str, ...]:
+    """From where on tiles are used, if they are."""
+    if min_tile_rows is None or min_tile_rows == NEVER:
+        return ()
+    return (f"on tiles from {min_tile_rows} tokens of an expert on",)
 
 
 def parse_shape(text: str) -> LayerShape:

@@ -88,10 +88,12 @@ class EngineOptions:
     threads: Annotated[int | None, typer.Option(help="Threads to compute on.", show_default="a core each")] = None
     compute: Annotated[
         str,
-        typer.Option(help="int8: quantized weights as bytes. float32: exact, and slow. auto: int8."),
+        typer.Option(
+            help="int8: quantized weights as bytes. bf16: on tiles. float32: exact, slow. auto: int8 or bf16."
+        ),
     ] = "auto"
     isa: Annotated[
-        str | None, typer.Option(help="scalar, avx2 or avx512.", show_default="the widest of this machine")
+        str | None, typer.Option(help="scalar, avx2, avx512 or amx.", show_default="the widest of this machine")
     ] = None
     cache_type: Annotated[
         str | None,

@@ -12,10 +12,10 @@ from typing import Literal
 from ktdesk_engine.errors import ConfigError
 from ktdesk_engine.machine import PINNINGS, Pinning
 
-Compute = Literal["auto", "int8", "float32"]
+Compute = Literal["auto", "int8", "bf16", "float32"]
 CacheType = Literal["float32", "f16", "bf16", "q8_0"]
 
-COMPUTES: tuple[Compute, ...] = ("auto", "int8", "float32")
+COMPUTES: tuple[Compute, ...] = ("auto", "int8", "bf16", "float32")
 CACHE_TYPES: tuple[CacheType, ...] = ("float32", "f16", "bf16", "q8_0")
 MAX_LOGPROBS = 100
 MAX_BIAS = 1_000_000
@@ -58,7 +58,12 @@ class EngineConfig:
     otherwise. The definition of right.
     int8: quantized weights are packed in memory and multiplied as bytes, activations as two bytes of 15 bits; what
     has no panels (F32, IQ1 to IQ3, TQ) is computed as in float32. F16 and BF16 are packed too, and multiplied with
-    activations in float32. auto: int8."""
+    activations in float32.
+    bf16: weights and activations in bfloat16 on tiles (AMX); without tiles as int8, which is more exact.
+    auto: as int8 for few tokens, as bf16 for many where there are tiles (compute.py has it for each type)."""
+    min_tile_rows: int | None = None
+    """With compute auto: from how many tokens of one expert, or of a matrix, on tiles are used. Decided: by a
+    measurement when the model is loaded. A number makes results the same from one load to the next."""
     context: int | None = None
     """Tokens of prompt and answer together. Decided: what the model was trained for, if memory allows."""
     cache_type: CacheType | None = None
@@ -73,14 +78,19 @@ class EngineConfig:
     """Pretends that the cores are those of so many NUMA nodes. Changes memory and speed, never the result.
     Decided: the machine's."""
     isa: str | None = None
-    """scalar, avx2 or avx512. Decided: KTDESK_ISA, or the widest that the machine has."""
+    """scalar, avx2, avx512 or amx. Decided: KTDESK_ISA, or the widest that the machine has."""
     prefill_chunk: int = 512
-    """Prompt tokens computed together. Changes speed and memory, never the result."""
+    """Prompt tokens computed together. Changes speed and memory; the result only by rounding, where there are tiles."""
     program: bool = True
     """A step of decoding is recorded once and replayed. Changes speed, never the result."""
 
     def __post_init__(self) -> None:
         _require(self.compute in COMPUTES, f"compute must be one of {', '.join(COMPUTES)}: {self.compute!r}")
+        if self.min_tile_rows is not None:
+            _require_integer("min_tile_rows", self.min_tile_rows, 1, 2**63 - 1)
+            _require(
+                self.compute == "auto", f"min_tile_rows is for compute 'auto'; with {self.compute!r} there is no choice"
+            )
         if self.context is not None:
             _require_integer("context", self.context, 1)
         _require(

@@ -18,12 +18,15 @@ import numpy as np
 
 from ktdesk_engine import kernels
 from ktdesk_engine.backends.cpu import CpuBackend
+from ktdesk_engine.calibration import find_min_tile_rows, typical_experts
 from ktdesk_engine.chat.template import ChatTemplate
-from ktdesk_engine.config import Compute, EngineConfig, Request, SamplingConfig, is_sequence
+from ktdesk_engine.compute import decide_compute, fixed_min_tile_rows
+from ktdesk_engine.config import EngineConfig, Request, SamplingConfig, is_sequence
 from ktdesk_engine.errors import ConfigError, ContextOverflowError, ModelFileError, RequestError
 from ktdesk_engine.gguf.file import GGUFFile
 from ktdesk_engine.gguf.hparams import Metadata
-from ktdesk_engine.kernels import Floats
+from ktdesk_engine.kernels import Floats, WorkerPool
+from ktdesk_engine.kernels.pools import NEVER
 from ktdesk_engine.kv_cache import CachedSequence, KVCache
 from ktdesk_engine.machine import available_memory_bytes, thread_places
 from ktdesk_engine.memory import decide_cache_type, decide_context
@@ -104,14 +107,15 @@ class Engine:
             )
         self.chat_template = ChatTemplate.from_gguf(file)
         self.recommended_sampling = recommended_sampling(file.path, file.keys)
-        compute: Compute = "float32" if config.compute == "float32" else "int8"
-        panel_bytes = packed_model_bytes(self.model.packables) if compute == "int8" else 0
+        compute = decide_compute(config.compute, pool)
+        panel_bytes = packed_model_bytes(self.model.packables) if compute != "float32" else 0
         available_bytes = available_memory_bytes()
         check_memory(panel_bytes, available_bytes)
         cache_type = decide_cache_type(config.cache_type, compute)
         self.config = replace(
             config,
             compute=compute,
+            min_tile_rows=config.min_tile_rows if compute == "auto" else None,
             num_threads=pool.num_threads,
             isa=pool.isa,
             cache_type=cache_type,
@@ -121,11 +125,21 @@ class Engine:
         assert self.config.context is not None
         self.context: int = self.config.context
         cache = KVCache(self.model.cache_shapes, self.context, cache_type)
-        if compute == "int8":
+        if compute != "float32":
             pack_model(self.model.packables, pool, file, progress)
+        pool.min_tile_rows = self._decide_min_tile_rows(pool)
+        if compute == "auto":
+            self.config = replace(self.config, min_tile_rows=pool.min_tile_rows)
         self.runner = Runner(
             self.model, cache, config.prefill_chunk, self.tokenizer.vocab_size, use_programs=config.program
         )
+
+    def _decide_min_tile_rows(self, pool: WorkerPool) -> int:
+        fixed = fixed_min_tile_rows(self.config.compute, self.config.min_tile_rows, pool)
+        if fixed is not None:
+            return fixed
+        experts = typical_experts(self.model.packables)
+        return NEVER if experts is None else find_min_tile_rows(pool, experts)
 
     @classmethod
     def load(

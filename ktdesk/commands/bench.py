@@ -62,9 +62,9 @@ class RunOptions:
     """How it is run: as `EngineOptions`, but the context follows from what is measured."""
 
     threads: Annotated[int | None, typer.Option(help="Threads to compute on.", show_default="a core each")] = None
-    compute: Annotated[str, typer.Option(help="int8 or float32; auto: int8.")] = "auto"
+    compute: Annotated[str, typer.Option(help="int8, bf16 (tiles) or float32; auto: int8 or bf16.")] = "auto"
     isa: Annotated[
-        str | None, typer.Option(help="scalar, avx2 or avx512.", show_default="the widest of this machine")
+        str | None, typer.Option(help="scalar, avx2, avx512 or amx.", show_default="the widest of this machine")
     ] = None
     cache_type: Annotated[
         str | None,

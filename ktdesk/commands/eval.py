@@ -18,7 +18,7 @@ def eval(
         Path | None, typer.Option(metavar="FILE", help="What to read, in UTF-8.", show_default="English that ships")
     ] = None,
     compute: Annotated[
-        str, typer.Option(help="What to measure. int8: quantized weights as bytes. auto: int8.")
+        str, typer.Option(help="What to measure. int8: quantized weights as bytes. bf16: on tiles. auto: either.")
     ] = "auto",
     cache_type: Annotated[
         str | None,
@@ -28,7 +28,7 @@ def eval(
         ),
     ] = None,
     isa: Annotated[
-        str | None, typer.Option(help="scalar, avx2 or avx512.", show_default="the widest of this machine")
+        str | None, typer.Option(help="scalar, avx2, avx512 or amx.", show_default="the widest of this machine")
     ] = None,
     window: Annotated[int, typer.Option(min=2, help="Tokens of each sequence that the text is cut into.")] = 512,
     max_tokens: Annotated[int | None, typer.Option(min=2, help="Read no more of the text.", show_default="all")] = None,

@@ -14,6 +14,8 @@ from ktdesk_engine import kernels
 from ktdesk_engine.benchmark.ceilings import CACHES_PER_BUFFER, Probes
 from ktdesk_engine.benchmark.random_weights import fitting_type, random_weight
 from ktdesk_engine.benchmark.samples import Progress, Row, Work, take_samples
+from ktdesk_engine.calibration import find_min_tile_rows
+from ktdesk_engine.compute import fixed_min_tile_rows
 from ktdesk_engine.config import Compute
 from ktdesk_engine.errors import ConfigError, ResourceError
 from ktdesk_engine.kernels import ExpertMlp, ExpertWeight, Floats, Ids, Weight, WorkerPool
@@ -47,6 +49,8 @@ class LayerPlan:
     tokens: tuple[int, ...] = (1, 512)
     repeat: int = 7
     compute: Compute = "auto"
+    min_tile_rows: int | None = None
+    """As EngineConfig has it."""
 
     def __post_init__(self) -> None:
         if min(self.shape) < 1 or self.shape.K > self.shape.E:
@@ -88,15 +92,24 @@ class LayerBench:
             raw.with_weights(self._copied if is_exact else self._packed) for _ in range(min(num_copies, affordable))
         ]
         self._calls = 0
+        fixed = fixed_min_tile_rows(plan.compute, plan.min_tile_rows, pool)
+        pool.min_tile_rows = find_min_tile_rows(pool, self._layers[0]) if fixed is None else fixed
 
     @property
     def layer_bytes(self) -> int:
         """In memory."""
         return sum(weight.blocks.nbytes for weight in self._layers[0].weights)
 
-    @property
-    def peak(self) -> str:
+    def peak(self, num_tokens: int) -> str:
+        """Of what most experts are computed on when so many tokens are."""
+        _, _, E, K = self._plan.shape
+        if num_tokens * K / E >= self._pool.min_tile_rows:
+            return "bf16 tiles"
         return "int8" if self._layers[0].gate.weight.packed else "float32"
+
+    @property
+    def peaks(self) -> list[str]:
+        return sorted({self.peak(num_tokens) for num_tokens in self._plan.tokens})
 
     def rows(self, probes: Probes, progress: Progress) -> Iterator[Row]:
         """One for each count of tokens."""
@@ -117,7 +130,7 @@ class LayerBench:
             num_steps=num_calls,
             num_tokens=num_calls * num_tokens,
             operations=2 * num_calls * num_tokens * K * 3 * H * I,
-            peak=self.peak,
+            peak=self.peak(num_tokens),
         )
         return lambda: self._run(x, routings, weights), work
 

@@ -65,6 +65,12 @@ class ModelBench:
         self._ids: Ids = np.random.default_rng(0).integers(0, vocab_size, shape, dtype=np.int32)
         """A row for each sequence."""
 
+    @property
+    def peaks(self) -> list[str]:
+        """That the rows are compared with."""
+        batches = self._plan.batches if self._plan.answer else ()
+        return sorted({self._peak(num_tokens) for num_tokens in (*self._plan.prompts, *batches)})
+
     def rows(self, probes: Probes, progress: Progress) -> Iterator[Row]:
         """Each as soon as it is measured. probes: on the engine's pool."""
         for depth in self._plan.depths:
@@ -112,7 +118,14 @@ class ModelBench:
             )
 
     def _work(self, num_steps: int, num_tokens: int, num_logits: int) -> Work:
-        return Work(num_steps, num_tokens, self.weights.operations(num_tokens, num_logits), self.weights.peak)
+        peak = self._peak(num_tokens // num_steps)
+        return Work(num_steps, num_tokens, self.weights.operations(num_tokens, num_logits), peak)
+
+    def _peak(self, num_tokens: int) -> str:
+        """Of what most weights are multiplied on when so many tokens are computed together."""
+        together = min(num_tokens, self._engine.config.prefill_chunk)
+        rows = together * (self.weights.expert_share or 1.0)
+        return "bf16 tiles" if rows >= self._engine.pool.min_tile_rows else self.weights.peak
 
     def _prefill(self, sequence: CachedSequence, num_tokens: int) -> Job:
         depth = sequence.length

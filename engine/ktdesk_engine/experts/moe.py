@@ -39,19 +39,19 @@ class MoeLayer:
         self._router = Router(weights, hidden, rule)
         gate, up = _gate_and_up(weights, rule.num_experts, width, hidden)
         down = weights.experts("ffn_down_exps", rule.num_experts, hidden, width)
-        self._experts = ExpertMlp(gate, up, down, activation)
+        self.experts = ExpertMlp(gate, up, down, activation)
         self._shared = shared
         weights.packables.append(self)
 
     def packable_weights(self) -> list[Weight]:
-        return self._experts.weights
+        return self.experts.weights
 
     def pack(self, packed: Callable[[Weight], Weight]) -> None:
-        self._experts = self._experts.with_weights(packed)
+        self.experts = self.experts.with_weights(packed)
 
     def __call__(self, x: Floats) -> Floats:
         """(T, H) -> (T, H)."""
-        routed = self._backend.experts(self._experts, x, *self._router(x))
+        routed = self._backend.experts(self.experts, x, *self._router(x))
         return routed if self._shared is None else self._backend.add(routed, self._shared(x))
 
 

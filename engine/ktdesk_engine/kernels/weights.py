@@ -93,6 +93,10 @@ class ExpertMlp:
     def weights(self) -> list[Weight]:
         return [self.gate.weight, self.up.weight, self.down.weight]
 
+    @property
+    def num_experts(self) -> int:
+        return int(self.gate.weight.blocks.shape[0])
+
     def with_weights(self, replaced: Callable[[Weight], Weight]) -> ExpertMlp:
         """The same with replaced(weight) for each weight."""
         gate, up, down = (replace(part, weight=replaced(part.weight)) for part in (self.gate, self.up, self.down))

@@ -19,7 +19,7 @@ class Mlp:
             bias = weights.bias(f"{name}{suffix}.bias", num_rows)
             return ExpertWeight(Weight(weight.type, weight.blocks[None]), None if bias is None else bias[None])
 
-        self._experts = ExpertMlp(
+        self.experts = ExpertMlp(
             gate=only_expert("ffn_gate", width, hidden),
             up=only_expert("ffn_up", width, hidden),
             down=only_expert("ffn_down", hidden, width),
@@ -28,11 +28,11 @@ class Mlp:
         weights.packables.append(self)
 
     def packable_weights(self) -> list[Weight]:
-        return self._experts.weights
+        return self.experts.weights
 
     def pack(self, packed: Callable[[Weight], Weight]) -> None:
-        self._experts = self._experts.with_weights(packed)
+        self.experts = self.experts.with_weights(packed)
 
     def __call__(self, x: Floats) -> Floats:
         """(T, H) -> (T, H)."""
-        return self._backend.mlp(self._experts, x)
+        return self._backend.mlp(self.experts, x)
