@@ -18,7 +18,11 @@ MAX_PROGRAM_SEQUENCES = 16
 
 
 class Runner:
-    """One model and its cache. What a sequence gives does not depend on those that it is computed with."""
+    """One model and its cache.
+
+    What a sequence gives does not depend on those that it is computed with, but for the rounding of the kernels
+    where the number of tokens chooses between them: in float32, and on vectors alone, it has the same bits.
+    """
 
     def __init__(
         self, model: Decoder, cache: KVCache, prefill_chunk: int, vocab_size: int, use_programs: bool = True

@@ -15,6 +15,7 @@ from ktdesk_engine.config import CACHE_TYPES, CacheType, EngineConfig
 from ktdesk_engine.engine import Engine
 from ktdesk_engine.errors import ConfigError, ContextOverflowError
 from ktdesk_engine.kernels import Floats
+from ktdesk_engine.kernels.pools import NEVER
 from ktdesk_engine.kv_cache import PAGE_SIZE, CachedSequence, KVCache
 from ktdesk_engine.layers.mlp import Mlp
 from ktdesk_engine.models.base import Decoder
@@ -92,8 +93,10 @@ def packed_model(tmp_path: Path) -> Path:
     return write_variant("llama-moe", tmp_path / "packed.gguf", change=change)
 
 
-def test_programs_change_no_bit_with_packed_weights(packed_model: Path) -> None:
+@pytest.mark.parametrize("min_tile_rows", [1, 3, NEVER])
+def test_programs_change_no_bit_with_packed_weights(packed_model: Path, min_tile_rows: int) -> None:
     with Engine.load(packed_model, EngineConfig(num_threads=2)) as engine:
+        engine.pool.min_tile_rows = min_tile_rows
         assert_programs_change_no_bit(engine.model, "f16", [1, 2, 16])
 
 
@@ -102,7 +105,16 @@ def test_programs_change_no_bit_with_packed_weights(packed_model: Path) -> None:
 def test_a_sequence_gives_the_same_bits_alone_and_in_company(
     name: str, use_programs: bool, tiny_model: TinyModel
 ) -> None:
-    model = load_model(tiny_model(name))
+    assert_company_changes_no_bit(load_model(tiny_model(name)), use_programs)
+
+
+def test_packed_weights_give_the_same_bits_alone_and_in_company_on_vectors(packed_model: Path) -> None:
+    with Engine.load(packed_model, EngineConfig(num_threads=2)) as engine:
+        engine.pool.min_tile_rows = NEVER
+        assert_company_changes_no_bit(engine.model, use_programs=True)
+
+
+def assert_company_changes_no_bit(model: Decoder, use_programs: bool) -> None:
     runner = make_runner(model, "float32", use_programs)
     together = decoded(runner, prefilled(runner, LENGTHS), 3)  # one more than programs are made for
     for number, length in enumerate(LENGTHS[:4]):
