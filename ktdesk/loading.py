@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 from ktdesk.options import EngineOptions
 from ktdesk.terminal import Progress, on_one_line
 from ktdesk_engine.engine import Engine
-from ktdesk_engine.packing import LoadProgress
+from ktdesk_engine.load_progress import LoadProgress
 
 
 @contextmanager
@@ -18,7 +19,7 @@ def loaded_engine(path: Path, options: EngineOptions) -> Iterator[Engine]:
     progress = Progress()
 
     def show(state: LoadProgress) -> None:
-        progress.advance(state.done_bytes, state.total_bytes)
+        progress.advance(state.done_bytes, state.total_bytes, _rest(state))
 
     if progress.rewrites:
         progress.step(f"Loading {on_one_line(path.name)}")
@@ -28,3 +29,18 @@ def loaded_engine(path: Path, options: EngineOptions) -> Iterator[Engine]:
         progress.erase()
     with engine:
         yield engine
+
+
+def _rest(state: LoadProgress) -> str:
+    """Such as "packing, 1.9 GB/s, 12 s left"."""
+    parts: list[str] = [state.stage]
+    if state.bytes_per_second is not None:
+        parts.append(f"{state.bytes_per_second / 1e9:.1f} GB/s")
+    if state.remaining_seconds is not None and state.done_bytes < state.total_bytes:
+        parts.append(f"{_duration(state.remaining_seconds)} left")
+    return ", ".join(parts)
+
+
+def _duration(seconds: float) -> str:
+    whole = math.ceil(seconds)
+    return f"{whole} s" if whole < 120 else f"{math.ceil(whole / 60)} min"

@@ -55,13 +55,14 @@ class Progress:
         else:
             tell(self._what)
 
-    def advance(self, done_bytes: int, total_bytes: int) -> None:
+    def advance(self, done_bytes: int, total_bytes: int, rest: str = "") -> None:
+        """rest: what else there is to say."""
         now = time.monotonic()
         if not self.rewrites or (now < self._next_update and done_bytes < total_bytes):
             return
         self._next_update = now + SECONDS_BETWEEN_UPDATES
         share = done_bytes / total_bytes if total_bytes else 1.0
-        self._write(f"{self._what}  {share:4.0%} of {total_bytes / 2**20:,.0f} MiB")
+        self._write(f"{self._what}  {share:4.0%} of {total_bytes / 2**20:,.0f} MiB" + (f", {rest}" if rest else ""))
 
     def tell(self, state: str) -> None:
         """Rewrites what stands behind the step."""

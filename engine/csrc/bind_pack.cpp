@@ -7,11 +7,28 @@ namespace ktdesk {
 
 namespace {
 
-void call_pack(WorkerPool& pool, int type, const Blocks2& blocks, const Array<uint8_t, 2>& panels) {
-    const Matrix matrix = as_matrix(pool, type, blocks);
-    matrix_of(matrix.type, panels.data(), dim(panels, 0), dim(panels, 1),
-              std::tuple(matrix.num_rows, matrix.length));
-    run_alone(pool, [&] { pack(pool, matrix, panels.data()); });
+MatrixStack as_stack(const WorkerPool& pool, int type_id, const Blocks3& blocks) {
+    require_contiguous_rows(blocks);
+    const WeightType type = checked_type(pool, type_id);
+    return {matrix_of(type, blocks.data(), dim(blocks, 1), dim(blocks, 2), {}), dim(blocks, 0),
+            blocks.stride(0)};
+}
+
+int64_t call_pack(WorkerPool& pool, int type, const Blocks3& blocks, const Array<uint8_t, 3>& panels) {
+    const MatrixStack stack = as_stack(pool, type, blocks);
+    require(dim(panels, 0) == stack.num_matrices, "pack: panels for each matrix");
+    matrix_of(stack.first.type, panels.data(), dim(panels, 1), dim(panels, 2),
+              std::tuple(stack.first.num_rows, stack.first.length));
+    int64_t bad = -1;
+    run_alone(pool, [&] { bad = pack(pool, stack, panels.data()); });
+    return bad;
+}
+
+int64_t call_check(WorkerPool& pool, int type, const Blocks3& blocks) {
+    const MatrixStack stack = as_stack(pool, type, blocks);
+    int64_t bad = -1;
+    run_alone(pool, [&] { bad = check(pool, stack); });
+    return bad;
 }
 
 int64_t call_panel_bytes(int type, int64_t length) {
@@ -37,6 +54,7 @@ void bind_pack(nb::module_& m) {
     m.def("panel_bytes", call_panel_bytes, nb::arg("type"), nb::arg("length"));
     m.def("pack", call_pack, nb::arg("pool"), nb::arg("type"), nb::arg("blocks").noconvert(),
           nb::arg("panels").noconvert());
+    m.def("check", call_check, nb::arg("pool"), nb::arg("type"), nb::arg("blocks").noconvert());
     m.def("dequantize", call_dequantize, nb::arg("pool"), nb::arg("type"), nb::arg("blocks").noconvert(),
           nb::arg("out").noconvert());
 }

@@ -21,6 +21,10 @@ struct Ahead {
     const uint8_t* at(const uint8_t* p) const { return p < end ? p : next + (p - end); }
 };
 
+// Lays num_rows <= 16 rows of `length` values, row_bytes apart at any address, out as one panel (panels.h).
+using PackPanel = void (*)(const uint8_t* rows, int64_t row_bytes, int64_t num_rows, int64_t length,
+                           uint8_t* panel);
+
 // A panel (panels.h), and the rows of x to multiply it with.
 struct PanelProduct {
     const uint8_t* panel;
@@ -63,6 +67,9 @@ struct RowKernels {
     // not depend on the tokens computed with it.
     void (*matmul)(const float* weights, int64_t num_rows, int64_t length, const float* const* inputs,
                    int64_t num_tokens, float* const* outputs, int64_t first_row);
+
+    // By WeightType; null where the type has no panels.
+    PackPanel pack_panel[kNumWeightTypes];
 
     // By WeightType; null where the type has no panels, or where it has those of the other kind.
     MultiplyPanel multiply_panel[kNumWeightTypes];

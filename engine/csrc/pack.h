@@ -1,4 +1,4 @@
-// Rows as they lie in the file -> panels (panels.h).
+// Rows as they lie in the file -> panels (panels.h), and the look at them that loading takes.
 #pragma once
 
 #include "linear.h"
@@ -6,7 +6,20 @@
 
 namespace ktdesk {
 
-// panels: num_panels(matrix.num_rows) * panel_bytes(type, length) bytes at a cache line. The type has panels.
-void pack(WorkerPool& pool, const Matrix& matrix, uint8_t* panels);
+// Matrices of one shape, as they lie in the file, `stride` bytes apart.
+struct MatrixStack {
+    Matrix first;
+    int64_t num_matrices;
+    int64_t stride;
+};
+
+// Both functions read each row once and return where, counted from the first matrix, the first block lies
+// whose scale is no finite number (finite.h), or -1.
+
+// panels: for each matrix num_panels(num_rows) * panel_bytes(type, length) bytes at a cache line. The type
+// and the length have panels.
+int64_t pack(WorkerPool& pool, const MatrixStack& stack, uint8_t* panels);
+
+int64_t check(WorkerPool& pool, const MatrixStack& stack);
 
 }  // namespace ktdesk

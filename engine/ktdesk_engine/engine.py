@@ -28,10 +28,11 @@ from ktdesk_engine.gguf.hparams import Metadata
 from ktdesk_engine.kernels import Floats, WorkerPool
 from ktdesk_engine.kernels.pools import NEVER
 from ktdesk_engine.kv_cache import CachedSequence, KVCache
+from ktdesk_engine.load_progress import LoadProgress
 from ktdesk_engine.machine import available_memory_bytes, thread_places
 from ktdesk_engine.memory import decide_cache_type, decide_context
 from ktdesk_engine.models.registry import family_of
-from ktdesk_engine.packing import LoadProgress, check_memory, pack_model, packed_model_bytes
+from ktdesk_engine.packing import check_memory, load_weights, packed_model_bytes
 from ktdesk_engine.runner import Runner
 from ktdesk_engine.sampler import Sampler, TokenLogprobs, log_softmax, token_logprobs
 from ktdesk_engine.stop_strings import Passed, StopStrings
@@ -125,8 +126,7 @@ class Engine:
         assert self.config.context is not None
         self.context: int = self.config.context
         cache = KVCache(self.model.cache_shapes, self.context, cache_type)
-        if compute != "float32":
-            pack_model(self.model.packables, pool, file, progress)
+        load_weights(self.model.packables, self.model.tensor_names, pool, file, progress, packs=compute != "float32")
         pool.min_tile_rows = self._decide_min_tile_rows(pool)
         if compute == "auto":
             self.config = replace(self.config, min_tile_rows=pool.min_tile_rows)
@@ -148,7 +148,10 @@ class Engine:
         config: EngineConfig | None = None,
         progress: Callable[[LoadProgress], None] = lambda progress: None,
     ) -> Engine:
-        """Maps the model, and packs its weights unless they are computed in float32. progress may raise, to cancel."""
+        """Maps the model, looks at all its weights, and packs them unless they are computed in float32.
+
+        progress may raise, to cancel.
+        """
         file = GGUFFile.open(path)
         try:
             return cls(file, config or EngineConfig(), progress)

@@ -16,6 +16,7 @@ from ktdesk_engine.gguf.file import GGUFFile
 from ktdesk_engine.kernels import ExpertWeight, Floats, Weight
 from ktdesk_engine.packing import Packable
 from ktdesk_engine.quants.formats import dequantize
+from ktdesk_engine.weight_damage import damaged_weight
 
 
 class Weights:
@@ -28,7 +29,8 @@ class Weights:
         """The layers whose weights may be packed, in the order in which they were made."""
         self._file = file
         self._prefix = prefix
-        self._used: set[str] = set() if whole is None else whole._used
+        self.used_names: set[str] = set() if whole is None else whole.used_names
+        """The tensors that layers asked for, up to now."""
 
     def block(self, layer: int) -> Weights:
         """The tensors of one layer: `blk.N.`"""
@@ -78,7 +80,7 @@ class Weights:
 
     def finish(self, is_ignored: Callable[[str], bool] = lambda name: False) -> None:
         """Refuses a file with tensors that nothing asked for, but for those that may be left out."""
-        unused = [name for name in self._file.tensors if name not in self._used and not is_ignored(name)]
+        unused = [name for name in self._file.tensors if name not in self.used_names and not is_ignored(name)]
         if unused:
             others = f" and {len(unused) - 1} more" if len(unused) > 1 else ""
             raise UnsupportedError(
@@ -98,12 +100,18 @@ class Weights:
                 f"tensor {tensor.name!r} has the shape {_shown(found)}, but the metadata asks for {_shown(shape)}; "
                 "the file is damaged, or was made by a converter that this engine does not know",
             )
-        self._used.add(tensor.name)
+        self.used_names.add(tensor.name)
         return Weight(tensor.type, self._file.data(tensor.name))
 
     def _floats(self, name: str, shape: tuple[int, ...]) -> Floats:
         weight = self._weight(name, shape)
-        return np.ascontiguousarray(dequantize(weight.blocks, weight.type), np.float32)
+        floats = np.ascontiguousarray(dequantize(weight.blocks, weight.type), np.float32)
+        if not np.isfinite(floats).all():
+            place = np.unravel_index(np.isfinite(floats).argmin(), floats.shape)
+            at = " of row ".join(str(index) for index in reversed(place))
+            tensor = self._file.tensor(self._prefix + name)
+            raise damaged_weight(tensor, f"value {at}")
+        return floats
 
 
 def _shown(shape: tuple[int, ...]) -> str:

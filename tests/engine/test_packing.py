@@ -14,11 +14,12 @@ from model_variants import Tensors, write_variant
 
 from ktdesk_engine import engine as engine_module
 from ktdesk_engine import kernels
-from ktdesk_engine.config import Compute, EngineConfig, Request, SamplingConfig
+from ktdesk_engine.config import COMPUTES, Compute, EngineConfig, Request, SamplingConfig
 from ktdesk_engine.engine import Engine
-from ktdesk_engine.errors import ResourceError
+from ktdesk_engine.errors import ModelFileError, ResourceError
+from ktdesk_engine.kernels import packing as packing_steps
+from ktdesk_engine.load_progress import LoadMeter, LoadProgress
 from ktdesk_engine.machine import PINNINGS
-from ktdesk_engine.packing import LoadProgress
 
 PROMPT = tuple(range(40, 70))
 
@@ -77,6 +78,7 @@ def test_loading_tells_how_far_it_is_and_can_be_cancelled(quantized_model: Path)
     Engine.load(quantized_model, progress=seen.append).close()
     assert [state.done_bytes for state in seen] == sorted({state.done_bytes for state in seen})
     assert seen[-1].done_bytes == seen[-1].total_bytes > 0
+    assert list(dict.fromkeys(state.stage for state in seen)) == ["checking", "packing"]
 
     def cancel(_: LoadProgress) -> None:
         raise KeyboardInterrupt
@@ -107,3 +109,72 @@ def test_exact_is_the_word_for_float32(tiny_model: Callable[[str], Path]) -> Non
         with Engine.load(tiny_model("llama-dense"), EngineConfig(compute="float32")) as exact:
             np.testing.assert_array_equal(auto.score(PROMPT), exact.score(PROMPT))
         assert [event.token_ids for event in auto.stream(request)]
+
+
+def test_the_time_left_is_told_at_the_pace_of_the_last_moments() -> None:
+    """10 bytes a second at first, from memory as it were, then 1 byte a second."""
+    seen: list[LoadProgress] = []
+    now = 0.0
+    meter = LoadMeter(1000, seen.append, clock=lambda: now)
+    for now in (0.5, 1.0, 2.0):
+        meter.advance("packing", 10 if now >= 1 else 5)
+    assert [state.bytes_per_second for state in seen] == [None, 15.0, 12.5]
+    for _ in range(10):
+        now += 1
+        meter.advance("packing", 1)
+    assert seen[-1].bytes_per_second == 1
+    assert seen[-1].remaining_seconds == 1000 - 35
+
+
+@pytest.mark.parametrize("compute", COMPUTES)
+@pytest.mark.parametrize("experts", [0, 5])
+def test_a_damaged_scale_is_refused_at_loading_and_its_place_named(
+    compute: Compute, experts: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In steps of a matrix, or of a few rows: the place is the tensor's, not the step's."""
+    name = "blk.1.ffn_up_exps.weight"
+
+    def damage(tensors: Tensors) -> None:
+        for weight_name, values in tensors.items():
+            if values.ndim > 1 and "ffn_gate_inp" not in weight_name:
+                tensors[weight_name] = quantize(values, GGMLQuantizationType.Q8_0)
+        blocks = tensors[name].reshape(tensors[name].shape[0], tensors[name].shape[1], -1, 34)
+        blocks[1, 20, 1, :2] = np.array([np.inf], np.float16).view(np.uint8)
+
+    path = write_variant("llama-moe", tmp_path / "model.gguf", change=damage)
+    monkeypatch.setattr(packing_steps, "STEP_BYTES", 2000)
+    with pytest.raises(ModelFileError) as caught:
+        Engine.load(path, EngineConfig(compute=compute))
+    assert f"model.gguf: tensor '{name}' has numbers that are not finite" in str(caught.value)
+    assert "first in block 1 of row 20 of expert 1" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "index", "place"),
+    [
+        ("output_norm.weight", (3,), "value 3"),
+        ("blk.0.attn_q.weight", (5, 7), "value 7 of row 5"),
+        ("blk.0.ffn_gate_inp.weight", (1, 2), "value 2 of row 1"),
+        ("blk.0.ffn_down_exps.weight", (2, 5, 7), "value 7 of row 5 of expert 2"),
+    ],
+)
+@pytest.mark.parametrize("compute", ["int8", "float32"])
+def test_a_float_that_is_no_number_is_refused_at_loading(
+    name: str, index: tuple[int, ...], place: str, compute: Compute, tmp_path: Path
+) -> None:
+    def damage(tensors: Tensors) -> None:
+        tensors[name][index] = np.nan
+
+    path = write_variant("llama-moe", tmp_path / "model.gguf", change=damage)
+    with pytest.raises(ModelFileError, match=rf"tensor '{name}' has numbers that are not finite, first in {place}:"):
+        Engine.load(path, EngineConfig(compute=compute))
+
+
+def test_loading_in_small_steps_is_loading_at_once(quantized_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Engine.load(quantized_model) as engine:
+        want = engine.score(PROMPT)
+    monkeypatch.setattr(packing_steps, "STEP_BYTES", 1000)
+    steps: list[LoadProgress] = []
+    with Engine.load(quantized_model, progress=steps.append) as engine:
+        np.testing.assert_array_equal(engine.score(PROMPT), want)
+    assert len(steps) > 100

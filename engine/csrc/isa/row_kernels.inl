@@ -67,6 +67,7 @@ RowKernels make_table(const char* name) {
     RowKernels table = {};
     table.name = name;
     fill_dequantize(table.dequantize);
+    fill_pack_panel(table.pack_panel);
     fill_multiply_panel(table.multiply_panel);
     fill_multiply_float_panel(table.multiply_float_panel);
     fill_attention(table);

@@ -88,6 +88,23 @@ class GGUFFile:
 
     def drop(self, view: NDArray[np.uint8]) -> None:
         """Takes the pages of a view from `data` out of memory; they are read again if they are looked at again."""
+        self._advise(view, mmap.MADV_DONTNEED)
+
+    def fetch(self, view: NDArray[np.uint8]) -> None:
+        """Begins to read the pages of a view from `data`, and does not wait for them."""
+        self._advise(view, mmap.MADV_WILLNEED)
+
+    def place_of(self, address: int) -> tuple[TensorInfo, int]:
+        """Of a byte in memory, which lies in a tensor's data: the tensor, and the byte's place in it."""
+        for path, data in self._bytes.items():
+            offset = address - data.ctypes.data
+            for tensor in self.tensors.values():
+                if tensor.path == path and tensor.offset <= offset < tensor.end:
+                    return tensor, offset - tensor.offset
+        raise ValueError(f"no tensor of {self.path} lies at {address:#x}")
+
+    def _advise(self, view: NDArray[np.uint8], advice: int) -> None:
+        """To the pages that lie wholly in the view."""
         first, last = np.lib.array_utils.byte_bounds(view)
         for buffer in self._buffers:
             start = np.frombuffer(buffer, np.uint8).ctypes.data
@@ -95,7 +112,7 @@ class GGUFFile:
                 page = mmap.PAGESIZE
                 begin, end = -(-(first - start) // page) * page, (last - start) // page * page
                 if begin < end:
-                    buffer.madvise(mmap.MADV_DONTNEED, begin, end - begin)
+                    buffer.madvise(advice, begin, end - begin)
 
     def close(self) -> None:
         """Let go of the mapped files. Each is unmapped once no array or metadata that lies in it is left."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ktdesk_engine.errors import UnsupportedError
 from ktdesk_engine.gguf.types import block_format, foreign_type, is_readable, type_name
 from ktdesk_engine.gguf.values import Cursor, ValueType
-from ktdesk_engine.quants.formats import WeightType
+from ktdesk_engine.quants.formats import BLOCKS, WeightType
 
 MAX_TENSORS = 1 << 20
 MIN_ENTRY_BYTES = 8 + 1 + 4 + 8 + 4 + 8
@@ -61,6 +61,17 @@ class TensorInfo:
     def end(self) -> int:
         """The byte after its last."""
         return self.offset + self.num_bytes
+
+    def place_name(self, place: int) -> str:
+        """What begins `place` bytes into a readable tensor: "block 2 of row 17 of matrix 3", all counted from 0."""
+        block = BLOCKS[self.type]
+        row, index = divmod(place // block.bytes, self.shape[0] // block.values)
+        what = f"{'block' if block.values > 1 else 'value'} {index}"
+        if len(self.shape) == 1:
+            return what
+        matrix, row = divmod(row, self.shape[1])
+        stacked = "expert" if "_exps" in self.name else "matrix"
+        return f"{what} of row {row}" + (f" of {stacked} {matrix}" if len(self.shape) > 2 else "")
 
 
 class TensorEntry(NamedTuple):

@@ -22,6 +22,7 @@ from ktdesk_engine.kernels.operations import (
     rope,
     turns,
 )
+from ktdesk_engine.kernels.packing import PANEL_ROWS, BadBlockError, Source, check, has_panels, pack, packed_bytes
 from ktdesk_engine.kernels.paged_attention import (
     CACHE_PADDING,
     AttentionRule,
@@ -41,17 +42,7 @@ from ktdesk_engine.kernels.pools import (
     why_no_amx,
     worker_pool,
 )
-from ktdesk_engine.kernels.weights import (
-    PANEL_ROWS,
-    Activation,
-    ExpertMlp,
-    ExpertWeight,
-    PackedShape,
-    Weight,
-    has_panels,
-    pack,
-    packed_bytes,
-)
+from ktdesk_engine.kernels.weights import Activation, ExpertMlp, ExpertWeight, PackedShape, Weight
 
 __all__ = [
     "CACHE_LINE",
@@ -60,6 +51,7 @@ __all__ = [
     "PANEL_ROWS",
     "Activation",
     "AttentionRule",
+    "BadBlockError",
     "Blocks",
     "CachedRows",
     "Doubles",
@@ -70,6 +62,7 @@ __all__ = [
     "PackedShape",
     "PagedContext",
     "RopePairing",
+    "Source",
     "ThreadPlace",
     "Turns",
     "Weight",
@@ -78,6 +71,7 @@ __all__ = [
     "aligned_bytes",
     "attention",
     "cached_row_bytes",
+    "check",
     "default_isa",
     "dequantize",
     "expert_mlp",

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import NamedTuple
 
-import numpy as np
-
-from ktdesk_engine.kernels import _kernels
-from ktdesk_engine.kernels.arrays import Blocks, Floats, panel_memory
-from ktdesk_engine.kernels.pools import WorkerPool
+from ktdesk_engine.kernels.arrays import Blocks, Floats
 from ktdesk_engine.quants.formats import BLOCKS, WeightType
-
-PANEL_ROWS = 16
 
 
 class PackedShape(NamedTuple):
@@ -101,29 +94,3 @@ class ExpertMlp:
         """The same with replaced(weight) for each weight."""
         gate, up, down = (replace(part, weight=replaced(part.weight)) for part in (self.gate, self.up, self.down))
         return replace(self, gate=gate, up=up, down=down)
-
-
-def has_panels(weight: Weight) -> bool:
-    """Whether rows of this type and length can be packed."""
-    return _kernels.panel_bytes(int(weight.type), weight.row_length) > 0
-
-
-def packed_bytes(weight: Weight) -> int:
-    """What the weight takes in panels; 0 where it has none."""
-    num_panels = -(-weight.num_rows // PANEL_ROWS)
-    panel_bytes = _kernels.panel_bytes(int(weight.type), weight.row_length)
-    return math.prod(weight.blocks.shape[:-2]) * num_panels * panel_bytes
-
-
-def pack(pool: WorkerPool, weight: Weight, when_read: Callable[[Blocks], None] = lambda rows: None) -> Weight:
-    """The same weights in panels, their values unchanged. `has_panels` holds.
-
-    when_read is called with rows (rows, row_bytes) that are not needed any more.
-    """
-    shape = PackedShape(weight.num_rows, weight.row_length)
-    panel_bytes = _kernels.panel_bytes(int(weight.type), weight.row_length)
-    panels = panel_memory(pool.num_groups, *weight.blocks.shape[:-2], -(-weight.num_rows // PANEL_ROWS), panel_bytes)
-    for index in np.ndindex(weight.blocks.shape[:-2]):
-        _kernels.pack(pool, int(weight.type), weight.blocks[index], panels[index])
-        when_read(weight.blocks[index])
-    return Weight(weight.type, panels, shape)

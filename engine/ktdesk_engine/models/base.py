@@ -105,6 +105,8 @@ class Decoder:
         self.vocab_size = self._embedding.vocab_size
         self.packables = weights.packables
         """The layers whose weights may be packed."""
+        self.tensor_names = weights.used_names
+        """All that it computes with."""
         weights.finish(_NextTokenTensors(hparams))
 
     def forward(self, batch: Batch, cache: KVCache) -> Floats:
