@@ -36,12 +36,14 @@ struct Attention {
     PagedContext context;
 
     float scale;
-    int64_t window;      // sees this many last positions, its own included; 0 sees all
-    float soft_cap;      // score = cap * tanh(score / cap); 0 is none
-    const float* sinks;  // (num_heads): one more score in the denominator, without a value; or null
+    int64_t window;         // sees this many last positions, its own included; 0 sees all
+    float soft_cap;         // score = cap * tanh(score / cap); 0 is none
+    const float* sinks;     // (num_heads): one more score in the denominator, without a value; or null
+    bool on_tiles = false;  // in bfloat16; decided by the pool
 };
 
-// A token's result is the same, bit for bit, in whatever batch it comes and on however many threads.
+// A token's result is the same, bit for bit, in whatever batch it comes and on however many threads: all of
+// its instruction set's rows go through one kernel.
 void attention(WorkerPool& pool, const Attention& a);
 
 // Writes x (num_tokens, num_heads, rows.length) to where the tokens stand.

@@ -12,12 +12,15 @@ namespace {
 constexpr int64_t kShortestSplit = 256;
 constexpr int64_t kMaxSplits = 32;
 
-// Query rows that one task computes: keys and values of a tile come from the cache close to the core for all
-// but the first kMaxTileRows of them.
+// Query rows that one task computes. On vectors, keys and values of a tile come from the cache close to the
+// core for all but the first kMaxTileRows of them. On tiles, turning a stretch into tiles costs as much as
+// about 24 rows of it; the states of all rows should stay in the second-level cache.
 constexpr int64_t kMaxTaskRows = 64;
+constexpr int64_t kMaxTaskFloats = 64 * 1024;
 
 // So that no thread waits long for the last task.
 constexpr int64_t kTasksPerThread = 4;
+constexpr int64_t kSplitTasksPerThread = 16;
 
 int64_t group_of(const Attention& a) { return a.num_heads / a.num_kv_heads; }
 
@@ -89,18 +92,32 @@ int64_t head_of(const Attention& a, const Piece& piece, int64_t row) {
     return piece.kv_head * group_of(a) + (piece.first_row + row) % group_of(a);
 }
 
+namespace {
+
+int64_t most_rows(const Attention& a) {
+    if (!a.on_tiles) return kMaxTaskRows;
+    const int64_t rows = kMaxTaskFloats / padded_length(a.values.length) / kTileQueries * kTileQueries;
+    return std::clamp<int64_t>(rows, 2 * kTileQueries, 512);
+}
+
+int64_t fewest_rows(const Attention& a) { return a.on_tiles ? kTileQueries : kMaxTileRows; }
+
+}  // namespace
+
 Plan make_plan(const Attention& a, int64_t num_threads) {
     const std::vector<Run> runs = runs_of(a.context);
     const auto wanted = static_cast<size_t>(num_threads > 1 ? kTasksPerThread * num_threads : 1);
-    Plan plan = {pieces_of(a, runs, kMaxTaskRows), false};
+    Plan plan = {pieces_of(a, runs, most_rows(a)), false, 1};
     if (plan.pieces.size() >= wanted) return plan;
     plan.by_split = num_splits_of(plan.pieces) > static_cast<int64_t>(plan.pieces.size());
-    for (int64_t rows = kMaxTaskRows / 2; rows >= kMaxTileRows; rows /= 2) {
+    for (int64_t rows = most_rows(a) / 2; rows >= fewest_rows(a); rows /= 2) {
         const int64_t num_tasks =
             plan.by_split ? num_splits_of(plan.pieces) : static_cast<int64_t>(plan.pieces.size());
         if (num_tasks >= static_cast<int64_t>(wanted)) break;
         plan.pieces = pieces_of(a, runs, rows);
     }
+    plan.splits_per_task =
+        std::max<int64_t>(1, num_splits_of(plan.pieces) / (kSplitTasksPerThread * num_threads));
     return plan;
 }
 

@@ -32,10 +32,11 @@ struct Piece {
 
     int64_t first_split() const { return seen.begin / split_length; }
     int64_t num_splits() const { return (seen.end - 1) / split_length + 1 - first_split(); }
-    Span split(int64_t i) const {
+    Span whole_split(int64_t i) const {
         const int64_t begin = (first_split() + i) * split_length;
-        return seen & Span{begin, begin + split_length};
+        return {begin, begin + split_length};
     }
+    Span split(int64_t i) const { return seen & whole_split(i); }
 };
 
 int64_t token_of(const Attention& a, const Piece& piece, int64_t row);
@@ -44,7 +45,8 @@ int64_t head_of(const Attention& a, const Piece& piece, int64_t row);
 // Changes no result.
 struct Plan {
     std::vector<Piece> pieces;
-    bool by_split;  // a task is a split of a piece, else a piece
+    bool by_split;            // a task is some splits of a piece, else a piece
+    int64_t splits_per_task;  // one after the other: what comes next is asked for in good time
 };
 
 Plan make_plan(const Attention& a, int64_t num_threads);

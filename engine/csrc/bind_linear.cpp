@@ -19,13 +19,16 @@ void call_linear(WorkerPool& pool, int type, const Blocks2& weight, const Packed
              });
 }
 
-void call_linear_per_head(WorkerPool& pool, int type_id, const Blocks3& weight,
+void call_linear_per_head(WorkerPool& pool, int type_id, const Blocks3& weight, const PackedShape& packed,
                           const StridedArray<const float, 3>& x, const Array<float, 3>& out) {
     const WeightType type = checked_type(pool, type_id);
-    const int64_t num_heads = dim(weight, 0), num_rows = dim(weight, 1), row_bytes = dim(weight, 2);
     require_contiguous_rows(weight);
-    const HeadMatrices matrices = {
-        {type, weight.data(), row_bytes, num_rows, row_length(type, row_bytes)}, weight.stride(0), num_heads};
+    const int64_t num_heads = dim(weight, 0);
+    const HeadMatrices matrices = {matrix_of(type, weight.data(), dim(weight, 1), dim(weight, 2), packed),
+                                   weight.stride(0), num_heads};
+    const int64_t num_rows = matrices.first.num_rows;
+    require(!packed || weight.stride(0) % kCacheLine == 0,
+            "the panels of each head must start at a cache line");
     require(dim(x, 1) == num_heads && dim(x, 2) == matrices.first.length && x.stride(2) == 1,
             "linear_per_head: x must be (tokens, heads, row length), its vectors contiguous");
     require(dim(out, 0) == dim(x, 0) && dim(out, 1) == num_heads && dim(out, 2) == num_rows,
@@ -58,7 +61,8 @@ void bind_linear(nb::module_& m) {
           nb::arg("packed").none(), nb::arg("x").noconvert(), nb::arg("out").noconvert(),
           nb::arg("bias").none().noconvert());
     m.def("linear_per_head", call_linear_per_head, nb::arg("pool"), nb::arg("type"),
-          nb::arg("weight").noconvert(), nb::arg("x").noconvert(), nb::arg("out").noconvert());
+          nb::arg("weight").noconvert(), nb::arg("packed").none(), nb::arg("x").noconvert(),
+          nb::arg("out").noconvert());
     m.def("get_rows", call_get_rows, nb::arg("pool"), nb::arg("type"), nb::arg("weight").noconvert(),
           nb::arg("ids").noconvert(), nb::arg("out").noconvert());
 }

@@ -70,6 +70,12 @@ void bind_pool(nb::module_& m) {
                 pool.tuning.min_tile_rows = rows;
             })
         .def_prop_rw(
+            "attends_on_tiles", [](const WorkerPool& pool) { return pool.tuning.attends_on_tiles; },
+            [](WorkerPool& pool, bool attends) {
+                const auto lock = pool.lock();
+                pool.tuning.attends_on_tiles = attends;
+            })
+        .def_prop_rw(
             "overlaps_phases", [](const WorkerPool& pool) { return pool.tuning.overlaps_phases; },
             [](WorkerPool& pool, bool overlaps) {
                 const auto lock = pool.lock();

@@ -93,6 +93,7 @@ struct RowKernels {
 
     // Null where the instruction set has no tiles.
     const TileKernels* tiles;
+    const TileAttention* tile_attention;
 
     // Reads num_bytes, a multiple of 256, and returns what depends on all of them.
     double (*read_bytes)(const uint8_t* data, int64_t num_bytes);

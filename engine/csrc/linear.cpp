@@ -145,31 +145,6 @@ void linear(WorkerPool& pool, const Matrix& matrix, const float* bias, const flo
     product.run();
 }
 
-void linear_per_head(WorkerPool& pool, const HeadMatrices& matrices, const HeadVectors& x, int64_t num_tokens,
-                     float* out) {
-    const RowKernels& kernels = pool.kernels();
-    const int64_t num_heads = matrices.num_heads, num_rows = matrices.first.num_rows;
-    const float** inputs =
-        pool.buffer(WorkerPool::kPointers).reserve_array<const float*>(2 * num_heads * num_tokens);
-    float** outputs = const_cast<float**>(inputs + num_heads * num_tokens);
-    for (int64_t h = 0; h < num_heads; ++h)
-        for (int64_t t = 0; t < num_tokens; ++t) {
-            inputs[h * num_tokens + t] = x.data + t * x.token_stride + h * x.head_stride;
-            outputs[h * num_tokens + t] = out + (t * num_heads + h) * num_rows;
-        }
-    pool.reserve_scratch(kPanelRows * matrices.first.length);
-    const int64_t chunks = (num_rows + kPanelRows - 1) / kPanelRows;
-    pool.run(num_heads * chunks, [&](int64_t task, int thread) {
-        const int64_t h = task / chunks, first = task % chunks * kPanelRows;
-        const int64_t count = std::min(kPanelRows, num_rows - first);
-        Matrix matrix = matrices.first;
-        matrix.rows += h * matrices.head_bytes;
-        const float* weights = unpack_rows(kernels, matrix, first, count, pool.scratch(thread));
-        kernels.matmul(weights, count, matrix.length, inputs + h * num_tokens, num_tokens,
-                       outputs + h * num_tokens, first);
-    });
-}
-
 void get_rows(WorkerPool& pool, const Matrix& matrix, const int32_t* ids, int64_t num_ids, float* out) {
     const DequantizeRow dequantize = pool.kernels().dequantize[static_cast<int>(matrix.type)];
     pool.run(num_ids, [&](int64_t i, int) {

@@ -109,6 +109,7 @@ class Engine:
         self.chat_template = ChatTemplate.from_gguf(file)
         self.recommended_sampling = recommended_sampling(file.path, file.keys)
         compute = decide_compute(config.compute, pool)
+        pool.attends_on_tiles = compute in ("auto", "bf16")
         panel_bytes = packed_model_bytes(self.model.packables) if compute != "float32" else 0
         available_bytes = available_memory_bytes()
         check_memory(panel_bytes, available_bytes)

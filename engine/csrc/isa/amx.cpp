@@ -11,6 +11,7 @@
 namespace ktdesk {
 
 const RowKernels& avx512_vnni_kernels();
+const TileAttention& amx_tile_attention();
 
 namespace {
 
@@ -121,6 +122,7 @@ RowKernels make_amx_kernels() {
     RowKernels table = avx512_vnni_kernels();
     table.name = "amx";
     table.tiles = &tiles;
+    table.tile_attention = &amx_tile_attention();
     int next = 0;
     while (table.peaks[next].name) ++next;
     constexpr int64_t kByteOps = 2 * 16 * 16 * 64;

@@ -1,40 +1,6 @@
 // Attention over one page of a cache (attention_tile.h), in terms of Vec (row_kernels.inl) and VecMath
-// (vec_math_*.inl). Rows of a cache become floats in registers, once for all the queries that see them.
-
-// ---- What rows of a cache hold. kBlock elements share what scale() gives; load() makes floats of kWidth.
-
-struct CachedF32 {
-    static constexpr int64_t kBlock = Vec::kWidth;
-    struct Scale {};
-    static Scale scale(const uint8_t*, int64_t) { return {}; }
-    static Vec::Type load(const uint8_t* row, int64_t d, Scale) {
-        return Vec::load(reinterpret_cast<const float*>(row) + d);
-    }
-};
-
-struct CachedF16 {
-    static constexpr int64_t kBlock = Vec::kWidth;
-    struct Scale {};
-    static Scale scale(const uint8_t*, int64_t) { return {}; }
-    static Vec::Type load(const uint8_t* row, int64_t d, Scale) { return VecMath::load_f16(row + 2 * d); }
-};
-
-struct CachedBF16 {
-    static constexpr int64_t kBlock = Vec::kWidth;
-    struct Scale {};
-    static Scale scale(const uint8_t*, int64_t) { return {}; }
-    static Vec::Type load(const uint8_t* row, int64_t d, Scale) { return VecMath::load_bf16(row + 2 * d); }
-};
-
-struct CachedQ8_0 {
-    static constexpr int64_t kBlock = 32;
-    using Scale = Vec::Type;
-    static const uint8_t* block(const uint8_t* row, int64_t d) { return row + d / 32 * sizeof(BlockQ8_0); }
-    static Scale scale(const uint8_t* row, int64_t d) { return VecMath::broadcast_f16(block(row, d)); }
-    static Vec::Type load(const uint8_t* row, int64_t d, Scale scale) {
-        return VecMath::multiply(scale, VecMath::load_int8(block(row, d) + 2 + d % 32));
-    }
-};
+// (vec_math_*.inl). Rows of a cache become floats in registers (cache_loads.inl), once for all the queries
+// that see them.
 
 // ---- Exponentials
 
@@ -81,9 +47,10 @@ Vec::Type capped(Vec::Type x, Vec::Type cap) {
 
 constexpr float kNothing = -__builtin_inff();
 
-// Asks for what num_bytes, soon to be read, lie in.
+// Asks for what num_bytes, soon to be read, lie in. level: 3 is the first-level cache, 2 the second.
+template <int level>
 void fetch(const uint8_t* bytes, int64_t num_bytes) {
-    for (int64_t i = 0; i < num_bytes; i += 64) __builtin_prefetch(bytes + i, 0, 3);
+    for (int64_t i = 0; i < num_bytes; i += 64) __builtin_prefetch(bytes + i, 0, level);
 }
 
 // Adds the products of kWidth elements of R queries and K keys to their sums.
@@ -107,7 +74,8 @@ void score(const AttentionTile& t, float* scores) {
         const uint8_t* keys[kKeys];
         for (int k = 0; k < kKeys; ++k) {
             keys[k] = t.keys.rows + (p + k < last ? p + k : last) * t.keys.stride;
-            if (t.fetch_values) fetch(t.values.rows + (p + k) * t.values.stride, t.values.stride);
+            if (t.ahead.values) fetch<3>(t.values.rows + (p + k) * t.values.stride, t.values.stride);
+            if (t.ahead.later_keys) fetch<2>(t.ahead.later_keys + (p + k) * t.keys.stride, t.keys.stride);
         }
         Vec::Type sums[kKeys * R];
         for (int i = 0; i < kKeys * R; ++i) sums[i] = Vec::zero();
@@ -173,6 +141,23 @@ void soften(const AttentionTile& t, float* scores, int64_t count, float* factors
     for (int r = 0; r < R; ++r) t.state.sums[r] = t.state.sums[r] * factors[r] + sums[r];
 }
 
+// What is asked for while positions are mixed: rows that follow each other, each pass over `count` of
+// `length` elements asking for as large a part of them.
+class MixAhead {
+  public:
+    MixAhead(const uint8_t* rows, int64_t stride, int64_t num_rows, int64_t d, int64_t count, int64_t length)
+        : rows_(rows + d * num_rows * stride / length), bytes_(rows ? count * stride / length : 0) {}
+
+    template <int level>
+    void fetch_for(int64_t position) const {
+        fetch<level>(rows_ + position * bytes_, bytes_);
+    }
+
+  private:
+    const uint8_t* rows_;
+    int64_t bytes_;
+};
+
 // N vectors of every row's mixed values, from element d on.
 template <class Cached, int R, int N>
 void mix_part(const AttentionTile& t, const float* shares, const float* factors, int64_t d) {
@@ -184,18 +169,21 @@ void mix_part(const AttentionTile& t, const float* shares, const float* factors,
             sums[r][n] = VecMath::multiply(Vec::broadcast(factors[r]),
                                            Vec::load(mixed + r * length + n * Vec::kWidth));
     const uint8_t* row = t.values.rows;
-    // This part's share of the next keys, spread over the positions.
-    const int64_t part = t.next_keys ? N * Vec::kWidth * t.keys.stride / length : 0;
-    const uint8_t* next_keys = t.next_keys ? t.next_keys + d * t.num_positions * t.keys.stride / length : row;
+    const MixAhead next_keys(t.ahead.next_keys, t.keys.stride, t.num_positions, d, N * Vec::kWidth, length);
+    const MixAhead later(t.ahead.later_values, t.values.stride, t.num_positions, d, N * Vec::kWidth, length);
     for (int64_t p = 0; p < t.num_positions; ++p, row += t.values.stride) {
-        fetch(next_keys + p * part, part);
+        next_keys.fetch_for<3>(p);
+        later.fetch_for<2>(p);
+        Vec::Type value[N];
         typename Cached::Scale scale = Cached::scale(row, d);
         for (int n = 0; n < N; ++n) {
             if (n > 0 && n * Vec::kWidth % Cached::kBlock == 0)
                 scale = Cached::scale(row, d + n * Vec::kWidth);
-            const Vec::Type value = Cached::load(row, d + n * Vec::kWidth, scale);
-            for (int r = 0; r < R; ++r)
-                sums[r][n] = Vec::fma(Vec::broadcast(shares[p * R + r]), value, sums[r][n]);
+            value[n] = VecMath::in_register(Cached::load(row, d + n * Vec::kWidth, scale));
+        }
+        for (int r = 0; r < R; ++r) {
+            const Vec::Type share = VecMath::in_register(Vec::broadcast(shares[p * R + r]));
+            for (int n = 0; n < N; ++n) sums[r][n] = Vec::fma(share, value[n], sums[r][n]);
         }
     }
     for (int r = 0; r < R; ++r)

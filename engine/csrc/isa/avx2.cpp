@@ -53,6 +53,7 @@ constexpr int64_t kPanelTokens = 4;
 #include "vec_math_avx2.inl"
 #include "cache_store.inl"
 #include "float_panel_kernels.inl"
+#include "cache_loads.inl"
 #include "attention_kernels.inl"
 #include "activation.inl"
 #include "probes.inl"

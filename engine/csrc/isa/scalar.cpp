@@ -50,6 +50,7 @@ constexpr int64_t kPanelTokens = 2;
 #include "vec_math_scalar.inl"
 #include "cache_store.inl"
 #include "float_panel_kernels.inl"
+#include "cache_loads.inl"
 #include "attention_kernels.inl"
 #include "activation.inl"
 #include "probes.inl"

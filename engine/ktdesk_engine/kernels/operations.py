@@ -30,12 +30,12 @@ def linear(pool: WorkerPool, weight: Weight, x: Floats, bias: Floats | None = No
 
 
 def linear_per_head(pool: WorkerPool, weight: Weight, x: Floats) -> Floats:
-    """x (T, heads, row_length) times the rows that weight (heads, rows, row_bytes) has for each head.
+    """x (T, heads, row_length) times the rows, or panels, that weight (heads, rows, row_bytes) has for each head.
 
     -> (T, heads, rows). x may be a slice of longer heads.
     """
     out = new_floats(pool, x.shape[0], x.shape[1], weight.num_rows)
-    _kernels.linear_per_head(pool, int(weight.type), weight.blocks, x, out)
+    _kernels.linear_per_head(pool, int(weight.type), weight.blocks, weight.packed, x, out)
     return out
 
 

@@ -81,7 +81,8 @@ def attention(
 ) -> Floats:
     """queries (T, heads, D) over cached keys and values -> (T, heads, value D).
 
-    The cache holds the tokens' own keys and values already.
+    The cache holds the tokens' own keys and values already. In bfloat16, with sums in float32, where the pool
+    `attends_on_tiles` and its instruction set has tiles.
     """
     out = new_floats(pool, *queries.shape[:2], values.length)
     _kernels.attention(

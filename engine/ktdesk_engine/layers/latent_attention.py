@@ -6,6 +6,7 @@ cached token, the query goes into the latent's space once, and the mixed latent 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -106,7 +107,14 @@ class LatentAttention:
         self._down = Linear(weights, "attn_kv_a_mqa", shape.cache.key_length, shape.hidden)
         self._norm = RmsNorm(weights, "attn_kv_a_norm", shape.latent_length, epsilon)
         self._key_up, self._value_up = _up_projections(weights, shape)
+        weights.packables.append(self)
         self._output = Linear(weights, "attn_output", shape.hidden, shape.num_heads * shape.value_length)
+
+    def packable_weights(self) -> list[Weight]:
+        return [self._key_up, self._value_up]
+
+    def pack(self, packed: Callable[[Weight], Weight]) -> None:
+        self._key_up, self._value_up = packed(self._key_up), packed(self._value_up)
 
     def __call__(self, x: Floats, batch: Batch, turns: Turns, cache: KVCache) -> Floats:
         """(T, H) -> (T, H); adds the batch's latents to the cache."""

@@ -9,7 +9,8 @@ from gguf.quants import quantize
 
 from ktdesk_engine import kernels
 from ktdesk_engine.kernels import Weight, reference
-from ktdesk_engine.quants.formats import WeightType
+from ktdesk_engine.kernels.pools import NEVER
+from ktdesk_engine.quants.formats import WeightType, dequantize
 
 
 def random_floats(*shape: int, seed: int = 0) -> np.ndarray:
@@ -27,6 +28,25 @@ def test_each_head_is_multiplied_with_its_own_matrix(isa: str, rows: int, tokens
     weight, x = quantized_heads(3, rows, 64), random_floats(tokens, 3, 64)
     got = kernels.linear_per_head(kernels.worker_pool(2, isa), weight, x)
     np.testing.assert_allclose(got, reference.linear_per_head(weight, x), rtol=2e-5, atol=2e-5)
+
+
+WAYS = [(isa, NEVER) for isa in kernels.isas(with_variants=True)]
+WAYS += [("amx", 1)] if "amx" in kernels.isas() else []
+
+
+@pytest.mark.parametrize(("isa", "min_tile_rows"), WAYS)
+@pytest.mark.parametrize("rows", [1, 16, 33, 150])
+@pytest.mark.parametrize("tokens", [1, 2, 17])
+def test_packed_heads_compute_what_their_rows_do(isa: str, min_tile_rows: int, rows: int, tokens: int) -> None:
+    pool = kernels.worker_pool(2, isa)
+    pool.min_tile_rows = min_tile_rows
+    weight, x = quantized_heads(3, rows, 64), random_floats(tokens, 3, 96)[..., 32:]
+    got = kernels.linear_per_head(pool, kernels.pack(pool, weight), x)
+    want = reference.linear_per_head(weight, x)
+    # Activations of 15 bits, or of bfloat16, whose products are each off by 2^-9 of themselves for either factor.
+    magnitudes = np.abs(x) @ np.ones(64)
+    bound = magnitudes[..., None] * (2.0**-13 if min_tile_rows == NEVER else 2.0**-7) + 1e-5
+    assert (np.abs(got - want) <= bound * np.abs(dequantize(weight.blocks, weight.type)).max()).all()
 
 
 def test_vectors_may_be_parts_of_longer_heads_and_rows_parts_of_taller_ones() -> None:

@@ -1,0 +1,101 @@
+#include <algorithm>
+
+#include "linear.h"
+#include "tile_panels.h"
+
+namespace ktdesk {
+
+namespace {
+
+// A product for each head: vectors and results lie head by head.
+struct HeadProducts {
+    WorkerPool& pool;
+    const HeadMatrices& matrices;
+    int64_t num_tokens;
+    Inputs inputs;  // of all heads
+    uint16_t* tile_data = nullptr;
+    float** outputs;
+
+    int64_t num_rows() const { return matrices.num_heads * num_tokens; }
+    int64_t head_parts() const {
+        return (matrices.first.num_panels() + kMaxTilePanels - 1) / kMaxTilePanels;
+    }
+
+    TileRows tile_rows(int64_t head) const {
+        const int64_t length = matrices.first.length;
+        return {tile_data + head * tile_rows_bytes(num_tokens, length) / 2, num_tokens, length};
+    }
+
+    void place(const HeadVectors& x, float* out) {
+        const float** vectors = pool.buffer(WorkerPool::kPointers).reserve_array<const float*>(2 * num_rows());
+        int32_t* row_ids = pool.buffer(WorkerPool::kRowIds).reserve_array<int32_t>(num_rows());
+        outputs = const_cast<float**>(vectors + num_rows());
+        for (int64_t h = 0; h < matrices.num_heads; ++h)
+            for (int64_t t = 0; t < num_tokens; ++t) {
+                const int64_t i = h * num_tokens + t;
+                vectors[i] = x.data + t * x.token_stride + h * x.head_stride;
+                outputs[i] = out + (t * matrices.num_heads + h) * matrices.first.num_rows;
+                row_ids[i] = static_cast<int32_t>(i);
+            }
+        inputs = {vectors, {}, row_ids};
+    }
+
+    // The vectors in the form that the kernels want, and room for the kernels.
+    void prepare() {
+        const Matrix& matrix = matrices.first;
+        if (num_tokens >= pool.tuning.min_tile_rows && has_tiles(pool, matrix)) {
+            const int64_t bytes = matrices.num_heads * tile_rows_bytes(num_tokens, matrix.length);
+            tile_data = pool.buffer(WorkerPool::kTileInputs).reserve_array<uint16_t>(bytes / 2);
+            pool.reserve_scratch(tile_scratch_floats(matrix, kMaxTilePanels));
+        } else if (matrix.takes_bytes()) {
+            inputs.quantized =
+                reserve_quantized_rows(pool.buffer(WorkerPool::kQuantized), num_rows(), matrix.length);
+        } else {
+            pool.reserve_scratch(kPanelRows * matrix.length);
+            return;
+        }
+        pool.run(num_rows(), [&](int64_t i, int) {
+            const float* x = inputs.vectors[i];
+            if (tile_data)
+                pool.kernels().tiles->store_row(x, 0, matrix.length, tile_rows(i / num_tokens), i % num_tokens);
+            else
+                pool.kernels().quantize_row(x, inputs.quantized, i);
+        });
+    }
+
+    // Up to kMaxTilePanels panels of a head.
+    void multiply(int64_t head, int64_t first, float* scratch) const {
+        Matrix matrix = matrices.first;
+        matrix.rows += head * matrices.head_bytes;
+        const int64_t end = std::min(first + kMaxTilePanels, matrix.num_panels());
+        float** const to = outputs + head * num_tokens;
+        if (tile_data) {
+            TilePart parts[kMaxTilePanels];
+            for (int64_t p = first; p < end; ++p) parts[p - first] = {&matrix, p, p * kPanelRows};
+            multiply_tile_parts(pool.kernels(), parts, end - first, tile_rows(head), to, scratch);
+            return;
+        }
+        for (int64_t p = first; p < end; ++p)
+            multiply_panel_rows(pool.kernels(), matrix, p, inputs.from(head * num_tokens), num_tokens,
+                                {matrix.at(end), matrix.at(end)}, scratch, to, p * kPanelRows);
+    }
+
+    void run() const {
+        pool.run(matrices.num_heads * head_parts(), [&](int64_t task, int thread) {
+            const TileConfiguration configuration(tile_data ? pool.kernels().tiles : nullptr);
+            multiply(task / head_parts(), task % head_parts() * kMaxTilePanels, pool.scratch(thread));
+        });
+    }
+};
+
+}  // namespace
+
+void linear_per_head(WorkerPool& pool, const HeadMatrices& matrices, const HeadVectors& x, int64_t num_tokens,
+                     float* out) {
+    HeadProducts products = {pool, matrices, num_tokens, {}, nullptr, nullptr};
+    products.place(x, out);
+    products.prepare();
+    products.run();
+}
+
+}  // namespace ktdesk
