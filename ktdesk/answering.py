@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from ktdesk.options import AnswerOptions, SamplingOptions
 from ktdesk.terminal import note, without_control
+from ktdesk_engine.answer import StreamEvent, Timings
 from ktdesk_engine.config import Request
-from ktdesk_engine.engine import Engine, StreamEvent, Timings
+from ktdesk_engine.engine import Engine
 from ktdesk_engine.sampler import TokenLogprobs
 
 

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import operator
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from ktdesk_engine import kernels
+from ktdesk_engine.answer import Answer, StreamEvent
 from ktdesk_engine.backends.cpu import CpuBackend
 from ktdesk_engine.calibration import find_min_tile_rows, typical_experts
 from ktdesk_engine.chat.template import ChatTemplate
@@ -34,59 +35,8 @@ from ktdesk_engine.memory import decide_cache_type, decide_context
 from ktdesk_engine.models.registry import family_of
 from ktdesk_engine.packing import check_memory, load_weights, packed_model_bytes
 from ktdesk_engine.runner import Runner
-from ktdesk_engine.sampler import Sampler, TokenLogprobs, log_softmax, token_logprobs
-from ktdesk_engine.stop_strings import Passed, StopStrings
+from ktdesk_engine.sampler import log_softmax
 from ktdesk_engine.tokenizer.tokenizer import Tokenizer
-
-FinishReason = Literal["stop", "length"]
-
-
-@dataclass(frozen=True)
-class Timings:
-    """What one answer took."""
-
-    num_prompt_tokens: int
-    num_answer_tokens: int
-    prefill_seconds: float
-    """Until the first token was chosen."""
-    decode_seconds: float
-    """From the first token to the last."""
-    step_seconds: float
-    """Of those, what was not the caller's: the model, the choice of tokens and their text."""
-    busy_seconds: float
-    """Of those, what the model's operations took; the rest is Python's."""
-    seed: int
-    """With it, the same request gives the same answer."""
-
-    @property
-    def prefill_tok_s(self) -> float:
-        return self.num_prompt_tokens / self.prefill_seconds if self.prefill_seconds else 0.0
-
-    @property
-    def decode_tok_s(self) -> float:
-        """Without the first token, which the prefill gives."""
-        return (self.num_answer_tokens - 1) / self.decode_seconds if self.decode_seconds else 0.0
-
-    @property
-    def python_share(self) -> float:
-        """Of the time of a decode step."""
-        return 1 - self.busy_seconds / self.step_seconds if self.step_seconds else 0.0
-
-
-@dataclass(frozen=True)
-class StreamEvent:
-    """One step of an answer. The texts of all events are the answer."""
-
-    text: str
-    """May be empty: half a character, or what may become a stop string, is held back."""
-    token_ids: tuple[int, ...]
-    """The token that was chosen; an end token is not among them."""
-    logprobs: tuple[TokenLogprobs, ...] = ()
-    """One for each token id, if asked for."""
-    finish_reason: FinishReason | None = None
-    """On the last event."""
-    timings: Timings | None = None
-    """On the last event."""
 
 
 class Engine:
@@ -223,9 +173,20 @@ class Engine:
         return self._answer(request)
 
     def _answer(self, request: Request) -> Generator[StreamEvent, None, None]:
-        sequence = CachedSequence()
+        answer, sequence = Answer(request, self.tokenizer, self.context), CachedSequence()
         try:
-            yield from Answer(request, self.tokenizer, self.context).events(self.runner, sequence)
+            started = time.perf_counter()
+            event = answer.next_event(self.runner.prefill(sequence, answer.token_ids))
+            first = time.perf_counter()
+            step_seconds = busy_seconds = 0.0
+            while event.finish_reason is None:
+                yield event
+                step_started, busy_before = time.perf_counter(), self.runner.busy_seconds
+                event = answer.next_event(self.runner.decode([sequence], answer.token_ids[-1:])[0])
+                step_seconds += time.perf_counter() - step_started
+                busy_seconds += self.runner.busy_seconds - busy_before
+            timings = answer.timings(first - started, time.perf_counter() - first)
+            yield replace(event, timings=replace(timings, step_seconds=step_seconds, busy_seconds=busy_seconds))
         finally:
             self.runner.release(sequence)
 
@@ -247,69 +208,6 @@ class Engine:
                     f"{what} has the token id {token_id}, but the vocabulary has {self.tokenizer.vocab_size} tokens"
                 )
         return ids
-
-
-class Answer:
-    """The state of one answer while it is made."""
-
-    def __init__(self, request: Request, tokenizer: Tokenizer, context: int) -> None:
-        self._request = request
-        self._sampler = Sampler(request.sampling)
-        self._end_ids = frozenset() if request.ignore_eos else tokenizer.end_ids
-        self._decoder = tokenizer.stream_decoder(at_start=not request.is_continuation)
-        self._stops = StopStrings(request.stop)
-        self._ids = list(request.token_ids)
-        room = context - len(self._ids)
-        self._max_tokens = min(room, request.max_tokens or room)
-        self._num_answer_tokens = 0
-
-    def events(self, runner: Runner, sequence: CachedSequence) -> Iterator[StreamEvent]:
-        started = time.perf_counter()
-        event = self._next(runner.prefill(sequence, self._ids))
-        first = time.perf_counter()
-        step_seconds = busy_seconds = 0.0
-        while event.finish_reason is None:
-            yield event
-            step_started, busy_before = time.perf_counter(), runner.busy_seconds
-            event = self._next(runner.decode([sequence], self._ids[-1:])[0])
-            step_seconds += time.perf_counter() - step_started
-            busy_seconds += runner.busy_seconds - busy_before
-        timings = Timings(
-            num_prompt_tokens=len(self._request.token_ids),
-            num_answer_tokens=self._num_answer_tokens,
-            prefill_seconds=first - started,
-            decode_seconds=time.perf_counter() - first,
-            step_seconds=step_seconds,
-            busy_seconds=busy_seconds,
-            seed=self._sampler.config.seed or 0,
-        )
-        yield replace(event, timings=timings)
-
-    def _next(self, logits: Floats) -> StreamEvent:
-        """Chooses a token and says what it adds."""
-        token_id = self._sampler.choose(logits, self._ids)
-        if token_id in self._end_ids:
-            return StreamEvent(self._rest().text, (), finish_reason="stop")
-        self._ids.append(token_id)
-        self._num_answer_tokens += 1
-        passed = self._stops.push(self._decoder.push(token_id))
-        logprobs = self._logprobs(logits, token_id)
-        if passed.is_stopped:
-            return StreamEvent(passed.text, (token_id,), logprobs, "stop")
-        if self._num_answer_tokens >= self._max_tokens:
-            rest = self._rest()
-            reason: FinishReason = "stop" if rest.is_stopped else "length"
-            return StreamEvent(passed.text + rest.text, (token_id,), logprobs, reason)
-        return StreamEvent(passed.text, (token_id,), logprobs)
-
-    def _rest(self) -> Passed:
-        """What decoder and stop strings still hold. Half a character at the end may be what a stop string asks for."""
-        passed = self._stops.push(self._decoder.flush())
-        return passed if passed.is_stopped else Passed(passed.text + self._stops.flush(), False)
-
-    def _logprobs(self, logits: Floats, token_id: int) -> tuple[TokenLogprobs, ...]:
-        num_top = self._request.num_logprobs
-        return () if num_top is None else (token_logprobs(logits, token_id, num_top),)
 
 
 def recommended_sampling(path: Path, keys: Metadata) -> SamplingConfig:

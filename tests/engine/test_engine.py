@@ -12,8 +12,9 @@ import pytest
 from model_variants import Tensors, write_variant
 
 from ktdesk_engine import engine as engine_module
+from ktdesk_engine.answer import StreamEvent
 from ktdesk_engine.config import EngineConfig, Request, SamplingConfig
-from ktdesk_engine.engine import Engine, StreamEvent
+from ktdesk_engine.engine import Engine
 from ktdesk_engine.errors import (
     ConfigError,
     ContextOverflowError,
