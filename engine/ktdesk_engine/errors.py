@@ -7,6 +7,9 @@ EngineError
 ├── ConfigError               a setting of ours is out of range
 ├── RequestError              one request cannot be served as asked; the engine goes on
 │   ├── ContextOverflowError  prompt and answer do not fit the context
+│   ├── BusyError             too many are waiting, or the wait would be too long
+│   ├── DeadlineError         the answer was not done in the time that it had
+│   ├── StoppingError         the engine takes no more requests, or ended before the answer did
 │   └── TemplateError         the chat template failed, or was stopped at a limit
 └── ResourceError             not enough memory or disk for what was asked
 
@@ -49,6 +52,22 @@ class RequestError(EngineError):
 
 class ContextOverflowError(RequestError):
     """Prompt and answer are longer than the context."""
+
+
+class BusyError(RequestError):
+    """Too many requests are waiting, or the wait would be longer than is allowed."""
+
+    def __init__(self, message: str, retry_after_seconds: float) -> None:
+        self.retry_after_seconds = retry_after_seconds
+        super().__init__(message)
+
+
+class DeadlineError(RequestError):
+    """The answer was not done in the time that it had."""
+
+
+class StoppingError(RequestError):
+    """The engine takes no more requests, or ended before the answer did."""
 
 
 class TemplateError(RequestError):

@@ -48,6 +48,15 @@ class PrefixCache:
         """Pages of the pool that a sequence can get, now."""
         return self._tiers.num_available_pages
 
+    @property
+    def has_unwritten(self) -> bool:
+        """Whether the disk should get pages that were not queued yet."""
+        return self._write_behind is not None and self._write_behind.has_waiting
+
+    def num_held_pages(self, keys: Sequence[bytes]) -> int:
+        """Of these, the pages of the pool that running sequences use: one more user takes nothing from anybody."""
+        return sum(node.num_users > 0 and node.page is not None for node in self._path(keys))
+
     def lookup(self, keys: Sequence[bytes]) -> CachedPages:
         """What `acquire` would find. Changes nothing; any thread may ask, and gets what was so a moment ago."""
         path = list(self._path(keys))

@@ -23,6 +23,10 @@ class WriteBehind:
         """The first ones first."""
         self._used_ns = 0
 
+    @property
+    def has_waiting(self) -> bool:
+        return bool(self._waiting)
+
     def touch(self, path: Sequence[Node]) -> None:
         """A path, from the root on, was used: its files leave later than others, those near the root last."""
         self._used_ns = max(time.time_ns(), self._used_ns + len(path) + 1)
