@@ -66,6 +66,8 @@ class EngineConfig:
     measurement when the model is loaded. A number makes results the same from one load to the next."""
     context: int | None = None
     """Tokens of prompt and answer together. Decided: what the model was trained for, if memory allows."""
+    num_sequences: int = 1
+    """The cache holds so many whole contexts: requests at the same time, and beginnings that are kept for others."""
     cache_type: CacheType | None = None
     """How keys and values of past tokens are kept. q8_0: blocks of 32 bytes with a scale, for heads of whole blocks.
     Decided: float32 where compute is, else f16."""
@@ -105,6 +107,7 @@ class EngineConfig:
         )
         if self.num_nodes is not None:
             _require_integer("num_nodes", self.num_nodes, 1, 64)
+        _require_integer("num_sequences", self.num_sequences, 1)
         _require_integer("prefill_chunk", self.prefill_chunk, 1)
         _require(isinstance(self.program, bool), f"program must be True or False: {self.program!r}")
 

@@ -71,18 +71,20 @@ class Engine:
             num_threads=pool.num_threads,
             isa=pool.isa,
             cache_type=cache_type,
-            context=decide_context(config.context, self.model, available_bytes - panel_bytes, cache_type),
+            context=decide_context(
+                config.context, self.model, available_bytes - panel_bytes, cache_type, config.num_sequences
+            ),
         )
         """With everything decided."""
         assert self.config.context is not None
         self.context: int = self.config.context
-        cache = KVCache(self.model.cache_shapes, self.context, cache_type)
+        self.cache = KVCache(self.model.cache_shapes, self.context, cache_type, config.num_sequences)
         load_weights(self.model.packables, self.model.tensor_names, pool, file, progress, packs=compute != "float32")
         pool.min_tile_rows = self._decide_min_tile_rows(pool)
         if compute == "auto":
             self.config = replace(self.config, min_tile_rows=pool.min_tile_rows)
         self.runner = Runner(
-            self.model, cache, config.prefill_chunk, self.tokenizer.vocab_size, use_programs=config.program
+            self.model, self.cache, config.prefill_chunk, self.tokenizer.vocab_size, use_programs=config.program
         )
 
     def _decide_min_tile_rows(self, pool: WorkerPool) -> int:
@@ -162,6 +164,10 @@ class Engine:
 
     def stream(self, request: Request) -> Generator[StreamEvent, None, None]:
         """Answers token by token. Closing the generator cancels, and frees what the answer held."""
+        return self._events(self.answer(request))
+
+    def answer(self, request: Request) -> Answer:
+        """A new answer to a request that this model can take; nothing is computed yet. RequestError otherwise."""
         self._check_open()
         request = replace(request, token_ids=tuple(self._checked_ids(request.token_ids)))
         self._checked_ids([token_id for token_id, _ in request.sampling.logit_bias], "logit_bias")
@@ -170,10 +176,10 @@ class Engine:
                 f"the prompt has {len(request.token_ids)} tokens, and the context of {self.context} must hold the "
                 "answer too: shorten the prompt, or start with a larger context"
             )
-        return self._answer(request)
+        return Answer(request, self.tokenizer, self.context)
 
-    def _answer(self, request: Request) -> Generator[StreamEvent, None, None]:
-        answer, sequence = Answer(request, self.tokenizer, self.context), CachedSequence()
+    def _events(self, answer: Answer) -> Generator[StreamEvent, None, None]:
+        sequence = CachedSequence()
         try:
             started = time.perf_counter()
             event = answer.next_event(self.runner.prefill(sequence, answer.token_ids))

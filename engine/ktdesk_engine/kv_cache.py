@@ -11,11 +11,14 @@ from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from ktdesk_engine.config import CacheType
 from ktdesk_engine.errors import ConfigError, ContextOverflowError
 from ktdesk_engine.kernels import CachedRows, Ids, PagedContext, aligned_bytes, cached_row_bytes
 from ktdesk_engine.quants.formats import BLOCKS, WeightType
+
+PageBytes = npt.NDArray[np.uint8]
 
 PAGE_SIZE = 64
 
@@ -106,6 +109,38 @@ class KVCache:
     @property
     def num_free_pages(self) -> int:
         return len(self._free_pages)
+
+    @property
+    def page_bytes(self) -> int:
+        """Of one page, in all layers."""
+        return sum(array[0].nbytes for array in self._arrays())
+
+    def take_page(self) -> int:
+        """One of the free pages."""
+        return self._free_pages.pop()
+
+    def give_back(self, page: int) -> None:
+        self._free_pages.append(page)
+
+    def read_page(self, page: int) -> PageBytes:
+        """A copy, of page_bytes: layer after layer, keys before values."""
+        return np.concatenate([array[page].reshape(-1) for array in self._arrays()])
+
+    def write_page(self, page: int, content: PageBytes) -> None:
+        """What `read_page` gave, of this page or another."""
+        start = 0
+        for array in self._arrays():
+            end = start + array[page].nbytes
+            array[page] = content[start:end].reshape(array.shape[1:])
+            start = end
+
+    def _arrays(self) -> list[PageBytes]:
+        """Of all pages, each once: values that lie in the keys are not counted again."""
+        return [
+            rows.pages
+            for keys, values in zip(self._keys, self._values, strict=True)
+            for rows in ([keys] if values.pages is keys.pages else [keys, values])
+        ]
 
     def extend(self, sequence: CachedSequence, num_tokens: int) -> PagedContext:
         """Room for num_tokens more of a sequence; says where they stand. ContextOverflowError, and nothing

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 
 from ktdesk_engine.config import CACHE_TYPES, CacheType
@@ -93,3 +94,28 @@ def test_no_page_is_ever_held_twice_or_lost() -> None:
                 cache.release(sequence)
         held = [page for s in sequences for page in s.pages]
         assert len(held) == len(set(held)) == 20 - cache.num_free_pages
+
+
+@pytest.mark.parametrize("cache_type", CACHE_TYPES)
+def test_a_page_that_is_read_and_written_elsewhere_is_the_same_page(cache_type: CacheType) -> None:
+    shapes = [LayerCacheShape(num_kv_heads=2, key_length=64, value_length=32), LATENT]
+    cache = KVCache(shapes, 3 * PAGE_SIZE, cache_type)
+    arrays = [cache.keys(0).pages, cache.values(0).pages, cache.keys(1).pages]
+    rng = np.random.default_rng(0)
+    for array in arrays:
+        array[:] = rng.integers(0, 256, array.shape)
+    before = [array.copy() for array in arrays]
+    content = cache.read_page(1)
+    assert content.nbytes == cache.page_bytes == cache_bytes(shapes, PAGE_SIZE, cache_type)
+    cache.write_page(2, content)
+    for array, old in zip(arrays, before, strict=True):
+        assert (array == old[[0, 1, 1]]).all()
+
+
+def test_pages_that_are_taken_are_free_again_when_given_back() -> None:
+    cache = KVCache([SHAPE], 2 * PAGE_SIZE)
+    pages = [cache.take_page() for _ in range(2)]
+    assert sorted(pages) == [0, 1]
+    assert cache.num_free_pages == 0
+    cache.give_back(pages[0])
+    assert cache.take_page() == pages[0]
