@@ -1,0 +1,1 @@
+"""From a model's text to reasoning, answer and tool calls, while the text still comes."""
