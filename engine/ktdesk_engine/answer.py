@@ -74,7 +74,8 @@ class Answer:
         self._request = request
         self._sampler = Sampler(request.sampling)
         self._end_ids = frozenset() if request.ignore_eos else tokenizer.end_ids
-        self._decoder = tokenizer.stream_decoder(at_start=not request.is_continuation)
+        self._decoder = tokenizer.stream_decoder(at_start=not request.is_continuation, shown_ids=request.shown_ids)
+        self._constraint = request.make_constraint() if request.make_constraint else None
         self._stops = StopStrings(request.stop)
         self.token_ids = list(request.token_ids)
         """Of the prompt, and of the answer so far."""
@@ -92,7 +93,7 @@ class Answer:
 
     def next_event(self, logits: Floats) -> StreamEvent:
         """Chooses a token and says what it adds. logits: (V,)."""
-        token_id = self._sampler.choose(logits, self.token_ids)
+        token_id = self._choose(logits)
         if token_id in self._end_ids:
             return StreamEvent(self._rest().text, (), finish_reason="stop")
         self.token_ids.append(token_id)
@@ -119,6 +120,13 @@ class Answer:
             num_cached_tokens=num_cached_tokens,
             queued_seconds=queued_seconds,
         )
+
+    def _choose(self, logits: Floats) -> int:
+        if self._constraint is None:
+            return self._sampler.choose(logits, self.token_ids)
+        token_id = self._sampler.choose(self._constraint.allowed(logits), self.token_ids)
+        self._constraint.accept(token_id)
+        return token_id
 
     def _rest(self) -> Passed:
         """What decoder and stop strings still hold. Half a character at the end may be what a stop string asks for."""

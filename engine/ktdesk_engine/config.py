@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from numbers import Integral, Real
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from ktdesk_engine.errors import ConfigError
 from ktdesk_engine.machine import PINNINGS, Pinning
+
+if TYPE_CHECKING:  # settings need no arrays
+    from ktdesk_engine.constraint import Constraint
 
 Compute = Literal["auto", "int8", "bf16", "float32"]
 CacheType = Literal["float32", "f16", "bf16", "q8_0"]
@@ -174,6 +177,10 @@ class Request:
     """Go on after the model's end token: for measurements."""
     is_continuation: bool = False
     """The answer goes on where text ends, so a space that it begins with is kept."""
+    shown_ids: frozenset[int] = frozenset()
+    """Control tokens that are spelled out in the answer's text, for whoever parses it; all others are left out."""
+    make_constraint: Callable[[], Constraint] | None = None
+    """Narrows the choice of each token; made anew for each answer to this request."""
 
     def __post_init__(self) -> None:
         _require(is_sequence(self.token_ids), f"token_ids must be a sequence, not a {type(self.token_ids).__name__}")

@@ -36,15 +36,24 @@ class StreamDecoder:
     and flush return, joined, is what decoding all ids at once gives.
     """
 
-    def __init__(self, piece_of: Callable[[int], Piece], *, skip_special: bool, at_start: bool) -> None:
+    def __init__(
+        self,
+        piece_of: Callable[[int], Piece],
+        *,
+        skip_special: bool,
+        at_start: bool,
+        shown_ids: frozenset[int] = frozenset(),
+    ) -> None:
         self._piece_of = piece_of
         self._skip_special = skip_special
+        self._shown_ids = shown_ids
         self._drop_space = at_start
         self._held = b""
 
     def push(self, token_id: int) -> str:
         """The text that token_id completes, maybe none."""
-        data = self._held + self._data(self._piece_of(token_id))
+        piece = self._piece_of(token_id)
+        data = self._held + self._data(piece._replace(hidden=False) if token_id in self._shown_ids else piece)
         incomplete = INCOMPLETE.search(data, max(0, len(data) - 3))
         self._held = data[incomplete.start() :] if incomplete else b""
         return data[: len(data) - len(self._held)].decode("utf-8", "replace")

@@ -122,10 +122,18 @@ class Tokenizer:
         decoder = self.stream_decoder(skip_special=skip_special)
         return "".join(map(decoder.push, ids)) + decoder.flush()
 
-    def stream_decoder(self, *, skip_special: bool = True, at_start: bool = True) -> StreamDecoder:
-        """A decoder to push ids into. at_start False: they go on where other text ends, so a space stays."""
+    def stream_decoder(
+        self, *, skip_special: bool = True, at_start: bool = True, shown_ids: frozenset[int] = frozenset()
+    ) -> StreamDecoder:
+        """A decoder to push ids into. at_start False: they go on where other text ends, so a space stays.
+        shown_ids: special tokens that are not skipped."""
         drop_space = at_start and self._model.adds_space_prefix
-        return StreamDecoder(self._piece, skip_special=skip_special, at_start=drop_space)
+        return StreamDecoder(self._piece, skip_special=skip_special, at_start=drop_space, shown_ids=shown_ids)
+
+    def special_ids(self, texts: Iterable[str]) -> dict[str, int]:
+        """The ids of those texts that are control tokens."""
+        control = self._vocabulary.of_types(TokenType.CONTROL)
+        return {text: control[text] for text in texts if text in control}
 
     def token_text(self, token_id: int) -> str:
         """The vocabulary's own spelling."""

@@ -26,7 +26,7 @@ def read_hermes(calls: Calls) -> Steps[bool]:
 
 
 def read_deepseek(calls: Calls) -> Steps[bool]:
-    """`<｜tool▁calls▁begin｜>`, then each `<｜tool▁call▁begin｜>...<｜tool▁call▁end｜>`, then `<｜tool▁calls▁end｜>`."""
+    """After `<｜tool▁calls▁begin｜>`: calls between their tags, then `<｜tool▁calls▁end｜>`."""
     source = calls.source
     num_before = calls.count
     yield from source.spaces()

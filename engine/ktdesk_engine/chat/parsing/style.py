@@ -6,7 +6,7 @@ A template spells the tags that the model was trained on, so it is a better witn
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from ktdesk_engine.chat.parsing import json_calls, markup_calls
@@ -43,7 +43,7 @@ class AnswerStyle:
         """Control tokens among these must be spelled in the text that is parsed."""
         if self.is_harmony:
             return HARMONY_TAGS
-        return (*(self.reasoning or ()), *(CALL_TAGS.get(self.calls.name, ()) if self.calls else ()))
+        return (*(self.reasoning or ()), *(CALL_TAGS[self.calls.name] if self.calls else ()))
 
 
 def _read_xml_after_call(calls: Calls) -> Steps[bool]:
@@ -77,6 +77,7 @@ MINIMAX = CallStyle(
     ),
 )
 DEEPSEEK = CallStyle("deepseek", (("<｜tool▁calls▁begin｜>", json_calls.read_deepseek),), ends_reasoning=True)
+DEEPSEEK_FENCED = replace(DEEPSEEK, name="deepseek-fenced")
 DEEPSEEK_DSML = CallStyle(
     "deepseek-dsml",
     (
@@ -94,6 +95,7 @@ PLAIN = CallStyle("plain", at_start=json_calls.read_plain)
 CALL_MARKERS: tuple[tuple[tuple[str, ...], CallStyle], ...] = (
     (("<|tool_calls_section_begin|>",), KIMI),
     (("｜DSML｜",), DEEPSEEK_DSML),
+    (("<｜tool▁calls▁begin｜>", "```json"), DEEPSEEK_FENCED),
     (("<｜tool▁calls▁begin｜>",), DEEPSEEK),
     (("<minimax:tool_call>",), MINIMAX),
     (("<arg_key>",), GLM),
@@ -110,15 +112,17 @@ REASONING_MARKERS = (
     ("<|START_THINKING|>", "<|END_THINKING|>"),
 )
 HARMONY_TAGS = ("<|start|>", "<|channel|>", "<|message|>", "<|constrain|>", "<|end|>", "<|call|>", "<|return|>")
+DEEPSEEK_TAGS = (
+    *("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "<｜tool▁call▁begin｜>"),
+    *("<｜tool▁call▁end｜>", "<｜tool▁sep｜>"),
+)
 CALL_TAGS = {
     "hermes": ("<tool_call>", "</tool_call>"),
     "qwen3-coder": ("<tool_call>", "</tool_call>"),
     "glm": ("<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),
     "minimax": ("<minimax:tool_call>", "</minimax:tool_call>"),
-    "deepseek": (
-        *("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "<｜tool▁call▁begin｜>"),
-        *("<｜tool▁call▁end｜>", "<｜tool▁sep｜>"),
-    ),
+    "deepseek": DEEPSEEK_TAGS,
+    "deepseek-fenced": DEEPSEEK_TAGS,
     "deepseek-dsml": ("｜DSML｜",),
     "kimi": (
         *("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),

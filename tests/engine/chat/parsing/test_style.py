@@ -18,6 +18,7 @@ from ktdesk_engine.chat.parsing.style import answer_style
         ("{% if tools %}<tool_call><function=x><parameter=y>{% endif %}", "qwen3-coder", None),
         ("{% if tools %}<tool_call><arg_key>{% endif %}</think>", "glm", "<think>"),
         ("{% if tools %}<｜tool▁calls▁begin｜>{% endif %}</think>", "deepseek", "<think>"),
+        ("{% if tools %}<｜tool▁calls▁begin｜>```json{% endif %}</think>", "deepseek-fenced", "<think>"),
         ("{% if tools %}<｜DSML｜function_calls>{% endif %}", "deepseek-dsml", None),
         ("{% if tools %}<|tool_calls_section_begin|>{% endif %}", "kimi", None),
         ("{% if tools %}<minimax:tool_call>{% endif %}</think>", "minimax", "<think>"),
