@@ -1,6 +1,7 @@
 """Every error the app raises on purpose; those of engine and wizard pass through it.
 
 AppError
+├── PortError     a server cannot listen where it should
 └── UsageError    the command line asks for what makes no sense
 """
 
@@ -13,3 +14,7 @@ class AppError(Exception):
 
 class UsageError(AppError):
     """What was asked for makes no sense."""
+
+
+class PortError(AppError):
+    """A server cannot listen where it should."""

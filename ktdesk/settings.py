@@ -33,6 +33,15 @@ class Settings:
         except FileNotFoundError:
             raise UsageError(f"--home {self.home}: the current folder was deleted; name one from / on") from None
 
+    @property
+    def runtime_folder(self) -> Path:
+        """For files that say what runs now. Absolute."""
+        if self.home is not None:
+            return self.data_folder / "run"
+        from platformdirs import user_runtime_path
+
+        return user_runtime_path("ktdesk")
+
 
 def _system_folder() -> Path:
     from platformdirs import user_data_path

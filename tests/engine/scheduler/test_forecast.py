@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from serving import Office
+from scheduling import Office
 
 from ktdesk_engine.gguf.file import GGUFFile
 from ktdesk_engine.scheduler.cost import Cost

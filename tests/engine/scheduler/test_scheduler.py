@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fake_runner import POISON, answer_to
-from serving import Office
+from scheduling import Office
 
 from ktdesk_engine.config import SamplingConfig
 from ktdesk_engine.errors import BusyError, ContextOverflowError, DeadlineError, EngineError, RequestError

@@ -1,0 +1,117 @@
+"""`ktdesk serve`, `ps`, `stop` and `logs`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Annotated
+
+import typer
+
+from ktdesk.command import settings_of
+from ktdesk.exit_codes import ExitCode
+from ktdesk.options import EngineOptions
+
+KEY_VARIABLE = "KTDESK_API_KEY"
+ServerName = Annotated[
+    str | None, typer.Argument(metavar="SERVER", help="Its port or its model.", show_default="the only one")
+]
+
+
+@dataclass(frozen=True)
+class ServeOptions:
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1"
+    port: Annotated[int, typer.Option(help="0: any that is free.")] = 8631
+    api_key: Annotated[
+        str | None, typer.Option(envvar=KEY_VARIABLE, help="What clients must send as key.", show_default="none needed")
+    ] = None
+    allow_public: Annotated[bool, typer.Option("--allow-public", help="Listen beyond this machine without a key.")] = (
+        False
+    )
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A name under which clients reach the server. May be repeated."),
+    ] = None
+    cors_origin: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ORIGIN", help="A web page that may use the server. May be repeated."),
+    ] = None
+    max_body_bytes: Annotated[int, typer.Option(help="Of one request.")] = 32 << 20
+    max_prompt: Annotated[
+        int | None, typer.Option(metavar="TOKENS", help="Longest prompt.", show_default="the context")
+    ] = None
+    max_output: Annotated[
+        int | None, typer.Option(metavar="TOKENS", help="Longest answer.", show_default="the context")
+    ] = None
+    finish_seconds: Annotated[float, typer.Option(help="For answers that run when the server is told to stop.")] = 10.0
+
+
+def serve(
+    ctx: typer.Context,
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A GGUF file (any shard of several), or 'demo'.")],
+    *,
+    options: ServeOptions,
+    engine: EngineOptions,
+) -> None:
+    """Serve a model to OpenAI's, Anthropic's and Ollama's clients.
+
+    It listens at once and loads while it does; /health says how far it is. SIGTERM lets running answers finish.
+    """
+    from ktdesk.model_paths import model_path
+    from ktdesk.server.settings import ServerSettings
+    from ktdesk.serving import serve_model
+
+    server = ServerSettings(
+        host=options.host,
+        port=options.port,
+        api_key=options.api_key,
+        allow_public=options.allow_public,
+        allowed_hosts=tuple(options.allow_host or ()),
+        cors_origins=tuple(options.cors_origin or ()),
+        max_body_bytes=options.max_body_bytes,
+        max_prompt_tokens=options.max_prompt,
+        max_output_tokens=options.max_output,
+        finish_seconds=options.finish_seconds,
+    )
+    settings = settings_of(ctx)
+    serve_model(model_path(model, settings), settings, server, engine)
+
+
+def ps(
+    ctx: typer.Context,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """List the servers that run."""
+    from ktdesk.server_records import running_servers
+
+    records = running_servers(settings_of(ctx))
+    if as_json:
+        print(json.dumps({"servers": [asdict(record) for record in records]}, indent=2))
+        return
+    for record in records:
+        print(f"{record.port:>5}  {record.pid:>7}  {record.model}  {record.url}")
+
+
+def stop(
+    ctx: typer.Context,
+    server: ServerName = None,
+    limit_seconds: Annotated[float, typer.Option(help="How long to wait for its end.")] = 60.0,
+) -> int:
+    """End a server; running answers may finish."""
+    from ktdesk.command import tell_error
+    from ktdesk.server_records import find_server, stop_server
+
+    record = find_server(settings_of(ctx), server)
+    if stop_server(record, limit_seconds):
+        return ExitCode.OK
+    tell_error(f"the server on port {record.port} (process {record.pid}) still runs after {limit_seconds:g} s")
+    return ExitCode.RESOURCES
+
+
+def logs(ctx: typer.Context, server: ServerName = None) -> None:
+    """Print what a server said."""
+    from pathlib import Path
+
+    from ktdesk.server_records import find_server
+
+    print(Path(find_server(settings_of(ctx), server).log).read_text(), end="")

@@ -1,0 +1,45 @@
+"""Counts of the server, in the text format of Prometheus."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+LATENCY_BOUNDS = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0)
+"""Seconds."""
+
+
+class Metrics:
+    """Requests by path and status, and how long they took. Used on the event loop alone."""
+
+    def __init__(self) -> None:
+        self._requests: Counter[tuple[str, int]] = Counter()
+        self._latencies: Counter[float] = Counter()
+        self._seconds = 0.0
+        self.num_open = 0
+
+    def finished(self, route: str, status: int, seconds: float) -> None:
+        """route: as the server names it, so that a client cannot make up new ones."""
+        self._requests[route, status] += 1
+        self._seconds += seconds
+        self._latencies[next((bound for bound in LATENCY_BOUNDS if seconds <= bound), float("inf"))] += 1
+
+    def text(self, engine_numbers: Mapping[str, float]) -> str:
+        lines = ["# TYPE ktdesk_http_requests_total counter"]
+        for (route, status), count in sorted(self._requests.items()):
+            lines.append(f'ktdesk_http_requests_total{{route="{route}",status="{status}"}} {count}')
+        lines += ["# TYPE ktdesk_http_open_requests gauge", f"ktdesk_http_open_requests {self.num_open}"]
+        lines += self._histogram()
+        for name, value in sorted(engine_numbers.items()):
+            kind = "counter" if name.endswith("_total") else "gauge"
+            lines += [f"# TYPE ktdesk_{name} {kind}", f"ktdesk_{name} {value:g}"]
+        return "\n".join(lines) + "\n"
+
+    def _histogram(self) -> list[str]:
+        name, below = "ktdesk_http_request_seconds", 0
+        lines = [f"# TYPE {name} histogram"]
+        for bound in LATENCY_BOUNDS:
+            below += self._latencies[bound]
+            lines.append(f'{name}_bucket{{le="{bound:g}"}} {below}')
+        total = sum(self._latencies.values())
+        return [*lines, f'{name}_bucket{{le="+Inf"}} {total}', f"{name}_sum {self._seconds:g}", f"{name}_count {total}"]

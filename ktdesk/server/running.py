@@ -1,0 +1,116 @@
+"""Runs the server: a socket first, then the model, until a signal or a failure ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+import uvicorn
+
+from ktdesk.errors import PortError
+from ktdesk.server.app import make_app
+from ktdesk.server.hosting import ModelHost
+from ktdesk.server.settings import ServerSettings
+
+BACKLOG = 256
+CANCEL_SECONDS = 2.0
+"""For answers to end that were cancelled."""
+
+
+def listening_socket(settings: ServerSettings) -> socket.socket:
+    """Bound before anything is loaded, so that a port that is taken is told at once."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except OSError as error:
+        raise PortError(f"--host {settings.host}: {error.strerror or error}") from error
+    listener = socket.socket(family, kind, protocol)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(address)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise PortError(_explain(settings, error)) from error
+    return listener
+
+
+def _explain(settings: ServerSettings, error: OSError) -> str:
+    where = f"port {settings.port} of {settings.host}"
+    if error.errno == errno.EADDRINUSE:
+        return f"{where} is in use: another server runs there (`ktdesk ps`), or choose another --port"
+    return f"{where}: {error.strerror or error}"
+
+
+class Server(uvicorn.Server):
+    """uvicorn, with our signals: the first lets answers finish for a while, the second ends at once."""
+
+    def __init__(self, config: uvicorn.Config, host: ModelHost) -> None:
+        super().__init__(config)
+        self._host = host
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Only the main thread gets signals."""
+        is_main = threading.current_thread() is threading.main_thread()
+        numbers = (signal.SIGINT, signal.SIGTERM) if is_main else ()
+        kept = {number: signal.signal(number, self.handle_exit) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in kept.items():
+                signal.signal(number, handler)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self.force_exit = self.should_exit
+        self.stop()
+
+    def stop(self) -> None:
+        """From any thread."""
+        self._host.stop_accepting()
+        self.should_exit = True
+
+
+def make_server(host: ModelHost, settings: ServerSettings) -> Server:
+    config = uvicorn.Config(
+        make_app(host, settings),
+        lifespan="off",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        ws="none",
+        timeout_graceful_shutdown=max(1, round(settings.finish_seconds)),
+    )
+    return Server(config, host)
+
+
+def run_server(
+    host: ModelHost,
+    settings: ServerSettings,
+    listener: socket.socket,
+    when_loaded: Callable[[], None] = lambda: None,
+) -> None:
+    """Until it is told to stop. Raises what kept the model from being loaded."""
+    server = make_server(host, settings)
+
+    def loaded() -> None:
+        if host.failure is not None:
+            server.stop()
+        else:
+            when_loaded()
+
+    host.start(loaded)
+    try:
+        asyncio.run(server.serve(sockets=[listener]))
+    finally:
+        host.close()
+    if host.failure is not None:
+        raise host.failure

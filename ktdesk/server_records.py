@@ -1,0 +1,95 @@
+"""Which servers of this user run: one small file each, in the user's runtime folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import psutil
+
+from ktdesk.errors import UsageError
+from ktdesk.settings import Settings
+
+
+@dataclass(frozen=True)
+class ServerRecord:
+    pid: int
+    started: float
+    """When the process began, in seconds since 1970: a number that was given to another process is told by it."""
+    url: str
+    port: int
+    model: str
+    path: str
+    log: str
+
+    @property
+    def is_alive(self) -> bool:
+        try:
+            process = psutil.Process(self.pid)
+            return abs(process.create_time() - self.started) < 1 and process.status() != psutil.STATUS_ZOMBIE
+        except psutil.Error:
+            return False
+
+
+def records_folder(settings: Settings) -> Path:
+    """Made where it is not there; for this user's eyes alone."""
+    folder = settings.runtime_folder
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return folder
+
+
+def log_path(settings: Settings, port: int) -> Path:
+    return records_folder(settings) / f"server-{port}.log"
+
+
+def write_record(settings: Settings, record: ServerRecord) -> Path:
+    path = records_folder(settings) / f"server-{record.port}.json"
+    partial = path.with_suffix(f".{os.getpid()}")
+    partial.write_text(json.dumps(asdict(record)))
+    partial.replace(path)
+    return path
+
+
+def running_servers(settings: Settings) -> list[ServerRecord]:
+    """Those that live. What is left of others is removed."""
+    records = []
+    for path in sorted(records_folder(settings).glob("server-*.json")):
+        record = _read(path)
+        if record is not None and record.is_alive:
+            records.append(record)
+        else:
+            path.unlink(missing_ok=True)
+    return records
+
+
+def find_server(settings: Settings, name: str | None) -> ServerRecord:
+    """By port or model; None: the only one."""
+    records = running_servers(settings)
+    found = [record for record in records if name in (None, str(record.port), record.model)]
+    if len(found) == 1:
+        return found[0]
+    shown = ", ".join(f"{record.port} ({record.model})" for record in records) or "none"
+    what = f"no server named {name!r} runs" if not found and name else "say which server"
+    raise UsageError(f"{what if records else 'no server runs'}; running: {shown}")
+
+
+def stop_server(record: ServerRecord, limit_seconds: float) -> bool:
+    """Asks it to end and waits. Whether it ended."""
+    os.kill(record.pid, signal.SIGTERM)
+    deadline = time.monotonic() + limit_seconds
+    while record.is_alive:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def _read(path: Path) -> ServerRecord | None:
+    try:
+        return ServerRecord(**json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError):
+        return None

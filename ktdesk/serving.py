@@ -1,0 +1,67 @@
+"""`ktdesk serve`: settings, state file and log around the server."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from pathlib import Path
+
+import psutil
+
+from ktdesk.options import EngineOptions
+from ktdesk.server.hosting import ModelHost
+from ktdesk.server.running import listening_socket, run_server
+from ktdesk.server.settings import ServerSettings
+from ktdesk.server_records import ServerRecord, log_path, write_record
+from ktdesk.settings import Settings
+from ktdesk.terminal import note
+from ktdesk_engine.gguf.file import GGUFFile
+
+log = logging.getLogger("ktdesk.server")
+
+
+def serve_model(path: Path, settings: Settings, server: ServerSettings, engine: EngineOptions) -> None:
+    """Until a signal ends it. What can be said about the file is said before anything listens."""
+    config = engine.config
+    GGUFFile.open(path).close()
+    with listening_socket(server) as listener:
+        host = ModelHost(path, config, server)
+        record = _record(host, settings, server, listener)
+        _log_to(Path(record.log))
+        state_file = write_record(settings, record)
+        try:
+            _tell(f"{host.name} loads; {record.url} listens (/health says how far it is)")
+            run_server(host, server, listener, lambda: _tell(f"{host.name} is ready at {record.url}"))
+            _tell("stopped")
+        finally:
+            state_file.unlink(missing_ok=True)
+
+
+def _record(host: ModelHost, settings: Settings, server: ServerSettings, listener: socket.socket) -> ServerRecord:
+    port = listener.getsockname()[1]
+    name = f"[{server.host}]" if ":" in server.host else server.host
+    return ServerRecord(
+        pid=os.getpid(),
+        started=psutil.Process().create_time(),
+        url=f"http://{name}:{port}",
+        port=port,
+        model=host.name,
+        path=str(host.path.absolute()),
+        log=str(log_path(settings, port)),
+    )
+
+
+def _log_to(path: Path) -> None:
+    """What people see on standard error is kept for `ktdesk logs`."""
+    handler = logging.FileHandler(path, mode="w", encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    for name in ("ktdesk.server", "uvicorn"):
+        logger = logging.getLogger(name)
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO if name == "ktdesk.server" else logging.WARNING)
+
+
+def _tell(message: str) -> None:
+    note(message)
+    log.info("%s", message)

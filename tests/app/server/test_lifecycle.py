@@ -1,0 +1,105 @@
+"""A server as a process: it is listed, logged and stopped, and says what keeps it from running."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+from running import RunKtdesk, StartKtdesk
+
+from ktdesk.exit_codes import ExitCode
+from ktdesk_engine import engine as engine_module
+
+
+def wait_until_ready(process: subprocess.Popen[str], url: str) -> None:
+    for _ in range(600):
+        assert process.poll() is None, process.stderr.read() if process.stderr else ""
+        try:
+            if httpx.get(f"{url}/health").status_code == 200:
+                return
+        except httpx.TransportError:
+            pass
+        time.sleep(0.05)
+    raise AssertionError("it does not get ready")
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def test_a_server_is_listed_and_logged_and_ends_well_when_it_is_told_to(
+    start_ktdesk: StartKtdesk, ktdesk: RunKtdesk, talker: Path
+) -> None:
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    arguments = ("--port", str(port), "--finish-seconds", "1", "--api-key", "very-secret")
+    with start_ktdesk("serve", talker, *arguments) as process:
+        try:
+            wait_until_ready(process, url)
+            listed = json.loads(ktdesk("ps", "--json").out)["servers"]
+            assert [(server["port"], server["pid"]) for server in listed] == [(port, process.pid)]
+            second = ktdesk("serve", talker, "--port", str(port))
+            assert second.code == ExitCode.RESOURCES
+            assert f"port {port}" in second.error
+            assert httpx.get(f"{url}/v1/models", headers={"Authorization": "Bearer wrong"}).status_code == 401
+            key = {"Authorization": "Bearer very-secret"}
+            body = {"model": "talker", "prompt": "x", "max_tokens": 100_000, "stream": True}
+            with httpx.stream("POST", f"{url}/v1/completions", json=body, headers=key) as answer:
+                assert next(answer.iter_lines())
+                log = ktdesk("logs", str(port)).out
+                assert "talker loads" in log
+                assert "secret" not in log
+                assert ktdesk("stop", str(port)).code == 0
+            assert process.wait(20) == 0
+            assert ktdesk("ps", "--json").out.strip() == '{\n  "servers": []\n}'
+            assert "Traceback" not in (process.stderr.read() if process.stderr else "")
+        finally:
+            process.kill()
+
+
+def test_a_second_signal_ends_it_at_once(start_ktdesk: StartKtdesk, talker: Path) -> None:
+    port = free_port()
+    with start_ktdesk("serve", talker, "--port", str(port), "--finish-seconds", "60") as process:
+        try:
+            wait_until_ready(process, f"http://127.0.0.1:{port}")
+            process.send_signal(signal.SIGTERM)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(20) == 0
+        finally:
+            process.kill()
+
+
+def test_a_model_that_is_not_there_is_said_before_anything_listens(ktdesk: RunKtdesk, tmp_path: Path) -> None:
+    result = ktdesk("serve", tmp_path / "none.gguf", "--port", "0")
+    assert result.code == ExitCode.MODEL_FILE
+    assert "none.gguf" in result.error
+
+
+def test_a_context_that_does_not_fit_ends_the_server_with_its_reason(
+    ktdesk: RunKtdesk, talker: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_module, "available_memory_bytes", lambda: 1000)
+    result = ktdesk("serve", talker, "--port", "0", "--context", "512")
+    assert result.code == ExitCode.RESOURCES
+    assert "512 tokens" in result.error
+
+
+def test_other_machines_are_let_in_only_with_a_key_or_on_demand(ktdesk: RunKtdesk, talker: Path) -> None:
+    result = ktdesk("serve", talker, "--host", "0.0.0.0", "--port", "0")
+    assert result.code == ExitCode.USAGE
+    assert "--api-key" in result.error
+
+
+@pytest.mark.parametrize("command", ["stop", "logs"])
+def test_without_a_server_there_is_none_to_name(ktdesk: RunKtdesk, command: str) -> None:
+    result = ktdesk(command)
+    assert result.code == ExitCode.USAGE
+    assert "no server runs" in result.error
