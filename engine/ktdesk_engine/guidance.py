@@ -16,6 +16,7 @@ from ktdesk_engine.tokenizer.tokenizer import Tokenizer
 
 GrammarKind = Literal["json_schema", "regex", "lark"]
 MAX_GRAMMAR_CHARS = 1 << 20
+WHITE_SPACE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
 
 @dataclass(frozen=True)
@@ -27,11 +28,18 @@ class Grammar:
 
     @classmethod
     def json_schema(cls, schema: Mapping[str, Any] | bool) -> Grammar:
-        return cls("json_schema", json.dumps(schema))
+        return cls("json_schema", schema_text(schema))
 
     def __post_init__(self) -> None:
         if len(self.text) > MAX_GRAMMAR_CHARS:
             raise RequestError(f"the grammar has {len(self.text)} characters: at most {MAX_GRAMMAR_CHARS} are read")
+
+
+def schema_text(schema: Mapping[str, Any] | bool) -> str:
+    """A schema for llguidance. White space as Python's json writes it: models that may add more do so without end."""
+    if isinstance(schema, bool):
+        return json.dumps(schema)
+    return json.dumps({"x-guidance": WHITE_SPACE, **schema})
 
 
 class Guidance:

@@ -14,14 +14,17 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ktdesk.server.anthropic_messages import anthropic_routes
 from ktdesk.server.errors import ApiError, Refusal, refusal_of
 from ktdesk.server.failure_shapes import failure_response
 from ktdesk.server.guard import Guard
 from ktdesk.server.hosting import ModelHost
 from ktdesk.server.metrics import Metrics
+from ktdesk.server.ollama import ollama_routes
 from ktdesk.server.openai_chat import chat_routes
 from ktdesk.server.openai_completions import completion_routes
 from ktdesk.server.plain_routes import plain_routes
+from ktdesk.server.responses import responses_routes
 from ktdesk.server.settings import ServerSettings
 from ktdesk.server.streaming import ClientGoneError
 from ktdesk_engine.errors import EngineError
@@ -53,8 +56,9 @@ def make_app(host: ModelHost, settings: ServerSettings) -> ASGIApp:
         docs_url=None,  # its page would load scripts from elsewhere
         redoc_url=None,
     )
-    for router in (chat_routes(host), completion_routes(host), plain_routes(host, metrics)):
-        app.include_router(router)
+    for routes in (chat_routes, completion_routes, responses_routes, anthropic_routes, ollama_routes):
+        app.include_router(routes(host))
+    app.include_router(plain_routes(host, metrics))
     _tell_failures(app)
     if settings.cors_origins:
         app.add_middleware(

@@ -20,7 +20,7 @@ from ktdesk.server.hosting import ModelHost
 from ktdesk.server.openai_chat_types import ChatBody
 from ktdesk.server.openai_wishes import chat_wanted
 from ktdesk.server.served_model import Prepared, ServedModel
-from ktdesk.server.streaming import StreamedResponse, first_then_rest, sse, unless_gone
+from ktdesk.server.streaming import StreamedResponse, first_then_rest, sse, streamed_or_whole, unless_gone
 from ktdesk_engine.chat.parsing.parts import CallArguments, CallStart, Content, Part, Reasoning
 from ktdesk_engine.sampler import TokenLogprobs
 from ktdesk_engine.tokenizer.tokenizer import Tokenizer
@@ -29,7 +29,7 @@ from ktdesk_engine.tokenizer.tokenizer import Tokenizer
 def chat_routes(host: ModelHost) -> APIRouter:
     router = APIRouter(tags=["OpenAI"])
 
-    @router.post("/v1/chat/completions", operation_id="chat")
+    @router.post("/v1/chat/completions", operation_id="chat", responses=streamed_or_whole("text/event-stream"))
     async def chat(body: ChatBody, request: Request) -> Response:
         model = host.model(body.model)
         prepared = await asyncio.to_thread(lambda: model.prepare_chat(chat_wanted(body)))

@@ -20,7 +20,7 @@ from ktdesk.server.openai_chat import logprob_facts, usage_facts
 from ktdesk.server.openai_chat_types import CompletionBody
 from ktdesk.server.openai_wishes import text_wanted
 from ktdesk.server.served_model import Prepared, ServedModel
-from ktdesk.server.streaming import StreamedResponse, first_then_rest, sse, unless_gone
+from ktdesk.server.streaming import StreamedResponse, first_then_rest, sse, streamed_or_whole, unless_gone
 from ktdesk_engine.chat.parsing.parts import Content
 from ktdesk_engine.sampler import TokenLogprobs
 
@@ -28,7 +28,7 @@ from ktdesk_engine.sampler import TokenLogprobs
 def completion_routes(host: ModelHost) -> APIRouter:
     router = APIRouter(tags=["OpenAI"])
 
-    @router.post("/v1/completions", operation_id="complete")
+    @router.post("/v1/completions", operation_id="complete", responses=streamed_or_whole("text/event-stream"))
     async def complete(body: CompletionBody, request: Request) -> Response:
         model = host.model(body.model)
         prepared = await asyncio.to_thread(lambda: model.prepare_text(text_wanted(body)))

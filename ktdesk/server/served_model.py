@@ -155,7 +155,12 @@ class ServedModel:
         return lambda: guidance.constraint(grammar)
 
     def _chat_grammar(self, wanted: ChatWanted, style: AnswerStyle, *, opens_reasoning: bool) -> Grammar | None:
-        builder = AnswerGrammar(style, self.engine.tokenizer.special_ids(style.tags), opens_reasoning=opens_reasoning)
+        builder = AnswerGrammar(
+            style,
+            self.engine.tokenizer.special_ids(style.tags),
+            opens_reasoning=opens_reasoning,
+            may_reason=wanted.variables.get("enable_thinking") is not False,
+        )
         rules, is_forced = _tool_rules(wanted.tools), wanted.tools.mode == "required"
         if wanted.grammar is not None:
             return wanted.grammar

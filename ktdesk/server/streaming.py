@@ -16,6 +16,13 @@ Result = TypeVar("Result")
 Format = Literal["text/event-stream", "application/x-ndjson"]
 
 
+def streamed_or_whole(media_type: Format) -> dict[int | str, dict[str, Any]]:
+    """For the description of a route whose answers come in two ways."""
+    shape: dict[str, Any] = {"schema": {"type": "object"}}
+    text: dict[str, Any] = {"schema": {"type": "string"}}
+    return {200: {"description": "Whole, or streamed", "content": {"application/json": shape, media_type: text}}}
+
+
 class ClientGoneError(Exception):
     """The client closed the connection before its answer was there."""
 

@@ -15,7 +15,7 @@ from ktdesk_engine.chat.parsing import markup_calls
 from ktdesk_engine.chat.parsing.markup_calls import Markup
 from ktdesk_engine.chat.parsing.style import AnswerStyle
 from ktdesk_engine.errors import RequestError
-from ktdesk_engine.guidance import Grammar
+from ktdesk_engine.guidance import Grammar, schema_text
 
 ANY_OBJECT = {"type": "object"}
 TEXT = r"TEXT: /(.|\n)*/"
@@ -70,16 +70,24 @@ class ToolRule:
 class AnswerGrammar:
     """Builds one grammar, for one style of answering."""
 
-    def __init__(self, style: AnswerStyle, control_ids: Mapping[str, int], *, opens_reasoning: bool) -> None:
-        """control_ids: those of the style's tags that are control tokens."""
+    def __init__(
+        self,
+        style: AnswerStyle,
+        control_ids: Mapping[str, int],
+        *,
+        opens_reasoning: bool,
+        may_reason: bool = True,
+    ) -> None:
+        """control_ids: those of the style's tags that are control tokens. opens_reasoning: the prompt did."""
         self._style = style
         self._control_ids = control_ids
         self._opens_reasoning = opens_reasoning
+        self._may_reason = may_reason
         self._rules: list[str] = []
 
     def json_answer(self, schema: Mapping[str, Any] | bool) -> Grammar:
         """A JSON value, after reasoning if the model reasons."""
-        body = f"%json {json.dumps(schema)}"
+        body = f"%json {schema_text(schema)}"
         return self._grammar(f"{self._final} {body}")
 
     def tool_calls(self, tools: Sequence[ToolRule], choice: Choice, *, parallel: bool) -> Grammar:
@@ -111,6 +119,8 @@ class AnswerGrammar:
 
     def _reasoning(self) -> str:
         """What may, or must, come first."""
+        if not self._may_reason and not self._opens_reasoning:
+            return ""
         if self._style.is_harmony:
             analysis = f"{self._literal('<|channel|>analysis<|message|>')} {self._up_to('<|end|>')}"
             return f"({analysis} {self._literal('<|start|>assistant')})?"
@@ -134,7 +144,7 @@ class AnswerGrammar:
         if name in AROUND_JSON:
             before, after = AROUND_JSON[name]
             schema = tool.schema if tool.is_strict else ANY_OBJECT
-            body = f"{self._literal(before % tool.name)} %json {json.dumps(schema)} {self._literal(after)}"
+            body = f"{self._literal(before % tool.name)} %json {schema_text(schema)} {self._literal(after)}"
         else:
             markup, before, after = MARKUP[name]
             head = f"{before}{markup.call[0]}{tool.name}{_header_end(markup, markup.call)}\n"
@@ -160,7 +170,7 @@ class AnswerGrammar:
         if is_text:
             value = "(" + " | ".join(json.dumps(choice) for choice in schema["enum"]) + ")"
         else:
-            value = f"%json {json.dumps(schema)}"
+            value = f"%json {schema_text(schema)}"
         return self._rule("parameter", f"{self._literal(head)} {value} {self._literal(end + chr(10))}")
 
     def _up_to(self, tag: str) -> str:
