@@ -63,7 +63,8 @@ class StreamingEngine:
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._is_stopping = False
         self._counts = dict.fromkeys(("answers", "prompt_tokens", "answer_tokens"), 0.0)
-        self._num_open = 0
+        self._num_taken = 0  # written by those who submit, on the event loop
+        self._num_done = 0  # written by the engine's thread
         self.failure: BaseException | None = None
         self._thread = threading.Thread(target=self._work, name="engine", daemon=True)
         self._thread.start()
@@ -73,12 +74,13 @@ class StreamingEngine:
             raise RequestError("the server is stopping")
         self._engine.stream(request).close()  # checks the request, computes nothing
         job = _Job(request, deliver)
-        self._num_open += 1
+        self._num_taken += 1
         self._jobs.put(job)
         return job
 
     def numbers(self) -> Numbers:
-        return {"open_answers": self._num_open, **{f"{name}_total": value for name, value in self._counts.items()}}
+        num_open = self._num_taken - self._num_done
+        return {"open_answers": num_open, **{f"{name}_total": value for name, value in self._counts.items()}}
 
     def close(self, finish_seconds: float = 0.0) -> None:
         self._is_stopping = True
@@ -92,7 +94,7 @@ class StreamingEngine:
                 self._answer(job)
             except Exception as error:
                 job.deliver(error)
-            self._num_open -= 1
+            self._num_done += 1
 
     def _answer(self, job: _Job) -> None:
         with closing(self._engine.stream(job.request)) as events:
