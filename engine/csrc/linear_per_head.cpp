@@ -17,9 +17,7 @@ struct HeadProducts {
     float** outputs;
 
     int64_t num_rows() const { return matrices.num_heads * num_tokens; }
-    int64_t head_parts() const {
-        return (matrices.first.num_panels() + kMaxTilePanels - 1) / kMaxTilePanels;
-    }
+    int64_t head_parts() const { return (matrices.first.num_panels() + kMaxTilePanels - 1) / kMaxTilePanels; }
 
     TileRows tile_rows(int64_t head) const {
         const int64_t length = matrices.first.length;
@@ -27,7 +25,8 @@ struct HeadProducts {
     }
 
     void place(const HeadVectors& x, float* out) {
-        const float** vectors = pool.buffer(WorkerPool::kPointers).reserve_array<const float*>(2 * num_rows());
+        const float** vectors =
+            pool.buffer(WorkerPool::kPointers).reserve_array<const float*>(2 * num_rows());
         int32_t* row_ids = pool.buffer(WorkerPool::kRowIds).reserve_array<int32_t>(num_rows());
         outputs = const_cast<float**>(vectors + num_rows());
         for (int64_t h = 0; h < matrices.num_heads; ++h)
@@ -57,7 +56,8 @@ struct HeadProducts {
         pool.run(num_rows(), [&](int64_t i, int) {
             const float* x = inputs.vectors[i];
             if (tile_data)
-                pool.kernels().tiles->store_row(x, 0, matrix.length, tile_rows(i / num_tokens), i % num_tokens);
+                pool.kernels().tiles->store_row(x, 0, matrix.length, tile_rows(i / num_tokens),
+                                                i % num_tokens);
             else
                 pool.kernels().quantize_row(x, inputs.quantized, i);
         });
