@@ -46,9 +46,9 @@ def test_scores_have_the_same_bits_whatever_the_chunk_and_the_threads(
     name: str, cache_type: CacheType, tiny_model: TinyModel
 ) -> None:
     path = tiny_model(name)
-    whole = scores(path, EngineConfig(cache_type=cache_type, num_threads=2))
+    whole = scores(path, EngineConfig(compute="int8", cache_type=cache_type, num_threads=2))
     for chunk, threads in ((1, 2), (97, 3)):
-        config = EngineConfig(cache_type=cache_type, prefill_chunk=chunk, num_threads=threads)
+        config = EngineConfig(compute="int8", cache_type=cache_type, prefill_chunk=chunk, num_threads=threads)
         np.testing.assert_array_equal(scores(path, config), whole)
 
 
