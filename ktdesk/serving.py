@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 
 from ktdesk.options import EngineOptions
+from ktdesk.server.engine_port import ScheduledEngine
 from ktdesk.server.hosting import ModelHost
 from ktdesk.server.running import listening_socket, run_server
 from ktdesk.server.settings import ServerSettings
@@ -17,16 +18,25 @@ from ktdesk.server_records import ServerRecord, log_path, write_record
 from ktdesk.settings import Settings
 from ktdesk.terminal import note
 from ktdesk_engine.gguf.file import GGUFFile
+from ktdesk_engine.prefix_cache.limits import CacheLimits
+from ktdesk_engine.scheduler.limits import SchedulerLimits
 
 log = logging.getLogger("ktdesk.server")
 
 
-def serve_model(path: Path, settings: Settings, server: ServerSettings, engine: EngineOptions) -> None:
+def serve_model(
+    path: Path,
+    settings: Settings,
+    server: ServerSettings,
+    engine: EngineOptions,
+    limits: SchedulerLimits,
+    cache: CacheLimits,
+) -> None:
     """Until a signal ends it. What can be said about the file is said before anything listens."""
     config = engine.config
     GGUFFile.open(path).close()
     with listening_socket(server) as listener:
-        host = ModelHost(path, config, server)
+        host = ModelHost(path, config, server, lambda loaded: ScheduledEngine(loaded, limits, cache))
         record = _record(host, settings, server, listener)
         _log_to(Path(record.log))
         state_file = write_record(settings, record)

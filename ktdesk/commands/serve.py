@@ -13,6 +13,7 @@ from ktdesk.exit_codes import ExitCode
 from ktdesk.options import EngineOptions
 
 KEY_VARIABLE = "KTDESK_API_KEY"
+GIB = 1 << 30
 ServerName = Annotated[
     str | None, typer.Argument(metavar="SERVER", help="Its port or its model.", show_default="the only one")
 ]
@@ -46,11 +47,27 @@ class ServeOptions:
     finish_seconds: Annotated[float, typer.Option(help="For answers that run when the server is told to stop.")] = 10.0
 
 
+@dataclass(frozen=True)
+class ScheduleOptions:
+    parallel: Annotated[int, typer.Option(help="Requests that are computed at the same time.")] = 4
+    max_waiting: Annotated[int, typer.Option(help="Requests in the queue; more are refused.")] = 64
+    max_stall_ms: Annotated[
+        float, typer.Option(help="Between two tokens of an answer, while prompts of others are computed.")
+    ] = 500.0
+    max_wait: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="Refuse requests that would wait longer.", show_default="never"),
+    ] = None
+    cache_ram: Annotated[float, typer.Option(metavar="GIB", help="Memory for prefixes that nobody uses now.")] = 0.0
+    cache_disk: Annotated[float, typer.Option(metavar="GIB", help="Disk for prefixes; they outlive the server.")] = 0.0
+
+
 def serve(
     ctx: typer.Context,
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A GGUF file (any shard of several), or 'demo'.")],
     *,
     options: ServeOptions,
+    schedule: ScheduleOptions,
     engine: EngineOptions,
 ) -> None:
     """Serve a model to OpenAI's, Anthropic's and Ollama's clients.
@@ -60,6 +77,8 @@ def serve(
     from ktdesk.model_paths import model_path
     from ktdesk.server.settings import ServerSettings
     from ktdesk.serving import serve_model
+    from ktdesk_engine.prefix_cache.limits import CacheLimits
+    from ktdesk_engine.scheduler.limits import SchedulerLimits
 
     server = ServerSettings(
         host=options.host,
@@ -74,7 +93,18 @@ def serve(
         finish_seconds=options.finish_seconds,
     )
     settings = settings_of(ctx)
-    serve_model(model_path(model, settings), settings, server, engine)
+    limits = SchedulerLimits(
+        max_running=schedule.parallel,
+        max_waiting=schedule.max_waiting,
+        max_stall_ms=schedule.max_stall_ms,
+        max_wait_seconds=schedule.max_wait,
+    )
+    cache = CacheLimits(
+        ram_bytes=round(schedule.cache_ram * GIB),
+        disk_bytes=round(schedule.cache_disk * GIB),
+        disk_folder=settings.data_folder / "prefixes" if schedule.cache_disk else None,
+    )
+    serve_model(model_path(model, settings), settings, server, engine, limits, cache)
 
 
 def ps(

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ktdesk.server.served_model import Prepared, ServedModel
+from ktdesk_engine.answer import StreamEvent, Timings
 from ktdesk_engine.chat.parsing.answer_parser import AnswerParser
 from ktdesk_engine.chat.parsing.parts import CallArguments, CallStart, Content, Part, Reasoning, merged
-from ktdesk_engine.engine import StreamEvent, Timings
 from ktdesk_engine.sampler import TokenLogprobs
 
 FinishReason = Literal["stop", "length", "tool_calls"]
@@ -167,7 +167,7 @@ def _usage(timings: Timings) -> Usage:
     return Usage(
         timings.num_prompt_tokens,
         timings.num_answer_tokens,
-        getattr(timings, "num_cached_tokens", 0),
+        timings.num_cached_tokens,
         timings.prefill_seconds,
         timings.decode_seconds,
     )

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import queue
-import threading
-from collections.abc import Callable
-from contextlib import closing
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any, Protocol
 
+from ktdesk_engine.answer import StreamEvent
 from ktdesk_engine.config import Request
-from ktdesk_engine.engine import Engine, StreamEvent
-from ktdesk_engine.errors import RequestError
+from ktdesk_engine.engine import Engine
+from ktdesk_engine.engine_thread import EngineThread
+from ktdesk_engine.prefix_cache.limits import CacheLimits
+from ktdesk_engine.scheduler.limits import SchedulerLimits
 
 Deliver = Callable[[StreamEvent | Exception], None]
 """Called on the engine's thread: must not block. After a finish reason or an exception nothing follows."""
@@ -45,67 +45,36 @@ class AnswerEngine(Protocol):
         ...
 
 
-@dataclass
-class _Job:
-    request: Request
-    deliver: Deliver
-    is_cancelled: bool = False
+class ScheduledEngine:
+    """The scheduler's thread, with its numbers in one flat table."""
 
-    def close(self) -> None:
-        self.is_cancelled = True
+    def __init__(self, engine: Engine, limits: SchedulerLimits | None = None, cache: CacheLimits | None = None) -> None:
+        self._thread = EngineThread(engine, limits, cache)
 
-
-class StreamingEngine:
-    """One answer after another, on a thread of its own."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-        self._is_stopping = False
-        self._counts = dict.fromkeys(("answers", "prompt_tokens", "answer_tokens"), 0.0)
-        self._num_taken = 0  # written by those who submit, on the event loop
-        self._num_done = 0  # written by the engine's thread
-        self.failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._work, name="engine", daemon=True)
-        self._thread.start()
+    @property
+    def failure(self) -> BaseException | None:
+        return self._thread.failure
 
     def submit(self, request: Request, *, deliver: Deliver) -> RunningAnswer:
-        if self._is_stopping:
-            raise RequestError("the server is stopping")
-        self._engine.stream(request).close()  # checks the request, computes nothing
-        job = _Job(request, deliver)
-        self._num_taken += 1
-        self._jobs.put(job)
-        return job
+        return self._thread.submit(request, deliver)
 
     def numbers(self) -> Numbers:
-        num_open = self._num_taken - self._num_done
-        return {"open_answers": num_open, **{f"{name}_total": value for name, value in self._counts.items()}}
+        """What counts since the start ends with _total; what is of the cache begins with cache_."""
+        facts = asdict(self._thread.stats())
+        counters, cache = facts.pop("counters"), facts.pop("cache")
+        totals = {f"{name.removeprefix('num_')}_total": value for name, value in counters.items()}
+        return {**facts, **totals, **_flat(cache)}
 
     def close(self, finish_seconds: float = 0.0) -> None:
-        self._is_stopping = True
-        self._jobs.put(None)
-        self._thread.join(finish_seconds)
-        self._engine.close()
+        self._thread.close(finish_seconds)
 
-    def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            try:
-                self._answer(job)
-            except Exception as error:
-                job.deliver(error)
-            self._num_done += 1
 
-    def _answer(self, job: _Job) -> None:
-        with closing(self._engine.stream(job.request)) as events:
-            for event in events:
-                if job.is_cancelled:
-                    return
-                self._count(event)
-                job.deliver(event)
-
-    def _count(self, event: StreamEvent) -> None:
-        self._counts["answer_tokens"] += len(event.token_ids)
-        if event.timings is not None:
-            self._counts["answers"] += 1
-            self._counts["prompt_tokens"] += event.timings.num_prompt_tokens
+def _flat(cache: Mapping[str, Any]) -> Numbers:
+    """Pages are told for each tier."""
+    numbers: Numbers = {}
+    for name, value in cache.items():
+        if isinstance(value, Mapping):
+            numbers.update({f"cache_{name}_{tier}": count for tier, count in value.items()})
+        elif isinstance(value, (int, float)):
+            numbers[f"cache_{name}"] = value
+    return numbers

@@ -10,7 +10,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ktdesk_engine.errors import ConfigError, ContextOverflowError, EngineError, RequestError, UnsupportedError
+from ktdesk_engine.errors import (
+    BusyError,
+    ConfigError,
+    ContextOverflowError,
+    DeadlineError,
+    EngineError,
+    RequestError,
+    StoppingError,
+    UnsupportedError,
+)
 
 
 class ApiError(Exception):
@@ -65,13 +74,11 @@ def refusal_of(error: Exception) -> Refusal:
     if isinstance(error, ApiError):
         return Refusal(error.status, error.kind, error.message, error.param, error.code, error.retry_after_seconds)
     message = " ".join(str(error).split())
-    name = type(error).__name__  # the scheduler's errors are told by their names: they are refusals of another kind
-    if name == "BusyError":
-        wait = float(getattr(error, "retry_after_seconds", 1.0))
-        return Refusal(429, "rate_limit_error", message, code="busy", retry_after_seconds=wait)
-    if name == "DeadlineError":
+    if isinstance(error, BusyError):
+        return Refusal(429, "rate_limit_error", message, None, "busy", error.retry_after_seconds)
+    if isinstance(error, DeadlineError):
         return Refusal(504, "timeout", message, code="deadline")
-    if name == "StoppingError":
+    if isinstance(error, StoppingError):
         return Refusal(503, "unavailable", message, code="stopping")
     if isinstance(error, ContextOverflowError):
         return Refusal(400, "invalid_request_error", message, "messages", "context_length_exceeded")

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ktdesk.server.engine_port import AnswerEngine, StreamingEngine
+from ktdesk.server.engine_port import AnswerEngine, ScheduledEngine
 from ktdesk.server.errors import NotFoundError, NotReadyError
 from ktdesk.server.served_model import ServedModel
 from ktdesk.server.settings import ServerSettings
 from ktdesk_engine.config import EngineConfig
 from ktdesk_engine.engine import Engine
-from ktdesk_engine.packing import LoadProgress
+from ktdesk_engine.load_progress import LoadProgress
 
 Stage = Literal["loading", "ready", "stopping", "failed"]
 
@@ -38,7 +38,7 @@ class ModelHost:
         path: Path,
         config: EngineConfig,
         settings: ServerSettings,
-        make_answers: Callable[[Engine], AnswerEngine] = StreamingEngine,
+        make_answers: Callable[[Engine], AnswerEngine] = ScheduledEngine,
     ) -> None:
         self.path = path
         self.name = model_name(path)

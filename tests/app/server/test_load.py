@@ -37,7 +37,8 @@ def test_many_clients_that_come_and_go_leave_nothing_behind(served: RunningServe
         statuses = list(pool.map(lambda seed: one_client(served.url, served.model, seed), range(NUM_CLIENTS)))
     assert statuses == [[200] * NUM_REQUESTS] * NUM_CLIENTS
     deadline = time.monotonic() + 20
-    while served.host.models[0].answers.numbers()["open_answers"]:
+    answers = served.host.models[0].answers
+    while any(answers.numbers()[f"num_{state}"] for state in ("waiting", "prefilling", "decoding")):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     assert "ktdesk_http_open_requests 1\n" in client.get("/metrics").text
