@@ -16,8 +16,14 @@ namespace {
 // How far a group is: `down` may start when nothing of gate and up is left.
 struct alignas(64) Progress {
     std::atomic<int64_t> panels_left;
+    std::atomic<bool> is_gathering{false}, is_gathered{false};  // its rows, for tiles
     std::atomic<bool> is_ready{false};
 };
+
+void wait_for(const std::atomic<bool>& flag) {
+    for (int spins = 0; !flag.load(std::memory_order_acquire); ++spins)
+        if (spins > 1000) std::this_thread::yield();
+}
 
 // Two panels beside each other: a row of gate, then one of up.
 constexpr int64_t kPair = 2 * kPanelRows;
@@ -44,9 +50,9 @@ class ExpertPass {
     void compute_hidden(const Chunk& chunk, const Counter& counter, int thread);
     void hidden_on_vectors(const ExpertGroup& group, const Chunk& chunk, const Counter& counter, int thread);
     void hidden_on_tiles(const ExpertGroup& group, const Chunk& chunk, int thread);
+    void gather_rows(const ExpertGroup& group, Progress& progress) const;
     void finish_hidden(const ExpertGroup& group, int64_t row, int64_t first, float* gate, float* up) const;
     void finish_phase_1(const Chunk& chunk);
-    void wait_until_ready(int64_t group) const;
     void compute_out(const Chunk& chunk, const Counter& counter, int thread);
     void out_on_vectors(const ExpertGroup& group, const Chunk& chunk, const Counter& counter, int thread);
     void out_on_tiles(const ExpertGroup& group, const Chunk& chunk, int thread);
@@ -145,13 +151,6 @@ void ExpertPass::prepare_inputs() {
             std::max({tile_scratch_floats(mlp_.gate.first, 2), tile_scratch_floats(mlp_.up.first, 2),
                       tile_scratch_floats(mlp_.down.first, kMaxTilePanels)});
         unpack_floats_ = std::max(unpack_floats_, tile_floats_);
-        pool_.run(static_cast<int64_t>(all_.groups.size()), [&](int64_t i, int) {
-            const ExpertGroup& group = group_at(i);
-            if (!group.is_on_tiles()) return;
-            for (int64_t slot = group.begin; slot < group.end; ++slot)
-                kernels_.tiles->store_row(inputs_.vectors[slot], 0, hidden_size_, tile_inputs(group),
-                                          slot - group.begin);
-        });
     }
     // Behind the unpacked rows: a pair of panels' results for each row of a group on tiles, and their
     // addresses.
@@ -250,7 +249,21 @@ void ExpertPass::hidden_on_vectors(const ExpertGroup& group, const Chunk& chunk,
     }
 }
 
+// The first thread that comes for a group puts its rows side by side, so that they are in its cache when it
+// goes on; it never waits, so those that wait for it do not wait in a circle.
+void ExpertPass::gather_rows(const ExpertGroup& group, Progress& progress) const {
+    if (progress.is_gathering.exchange(true, std::memory_order_relaxed)) {
+        wait_for(progress.is_gathered);
+        return;
+    }
+    for (int64_t slot = group.begin; slot < group.end; ++slot)
+        kernels_.tiles->store_row(inputs_.vectors[slot], 0, hidden_size_, tile_inputs(group),
+                                  slot - group.begin);
+    progress.is_gathered.store(true, std::memory_order_release);
+}
+
 void ExpertPass::hidden_on_tiles(const ExpertGroup& group, const Chunk& chunk, int thread) {
+    gather_rows(group, progress_[chunk.group]);
     const Matrix gate = mlp_.gate.expert(group.expert), up = mlp_.up.expert(group.expert);
     float* scratch = pool_.scratch(thread);
     float* results = scratch + unpack_floats_;
@@ -298,14 +311,9 @@ void ExpertPass::finish_phase_1(const Chunk& chunk) {
     progress.is_ready.store(true, std::memory_order_release);
 }
 
-void ExpertPass::wait_until_ready(int64_t group) const {
-    for (int spins = 0; !progress_[group].is_ready.load(std::memory_order_acquire); ++spins)
-        if (spins > 1000) std::this_thread::yield();
-}
-
 void ExpertPass::compute_out(const Chunk& chunk, const Counter& counter, int thread) {
     const ExpertGroup& group = group_at(chunk.group);
-    wait_until_ready(chunk.group);
+    wait_for(progress_[chunk.group].is_ready);
     if (group.is_on_tiles())
         out_on_tiles(group, chunk, thread);
     else

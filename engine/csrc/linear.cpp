@@ -80,9 +80,9 @@ struct LinearProduct {
     }
 
     void on_tiles(const Chunk& chunk, int thread) const {
-        TilePart parts[kMaxTilePanels];
-        for (int64_t done = 0; done < chunk.count; done += kMaxTilePanels) {
-            const int64_t count = std::min(kMaxTilePanels, chunk.count - done);
+        TilePart parts[2];
+        for (int64_t done = 0; done < chunk.count; done += 2) {
+            const int64_t count = std::min<int64_t>(2, chunk.count - done);
             for (int64_t i = 0; i < count; ++i) {
                 const int64_t panel = chunk.first + done + i;
                 parts[i] = {&matrix, panel, panel * kPanelRows};
@@ -93,7 +93,7 @@ struct LinearProduct {
 
     void run() const {
         ChunkPlan plan(pool.num_threads(), matrix.num_panels());
-        plan.add(0, matrix.num_panels(), 1, tile_rows.data ? kMaxTilePanels : 1,
+        plan.add(0, matrix.num_panels(), 1, tile_rows.data ? 2 : 1,
                  longest_run(num_tokens, matrix.bytes_of_panel()));
         const std::vector<Chunk>& chunks = plan.chunks();
         Counter counter(0, static_cast<int64_t>(chunks.size()));
@@ -108,6 +108,17 @@ struct LinearProduct {
         });
     }
 };
+
+// What a batch's rows may take of the second-level cache, where each pair of panels is multiplied with all of
+// them: the panels are unpacked again for the next rows, which costs less than rows from far away.
+constexpr int64_t kTileRowsBytes = 768 * 1024;
+
+// Rows that go through tiles together: about equal shares, whole tiles.
+int64_t rows_at_once(int64_t num_rows, int64_t length) {
+    const int64_t most = std::max<int64_t>(kTileRowsBytes / tile_rows_bytes(kTileRows, length), 3);
+    const int64_t num_blocks = num_tile_blocks(num_rows), num_shares = (num_blocks + most - 1) / most;
+    return (num_blocks + num_shares - 1) / num_shares * kTileRows;
+}
 
 TileRows store_tile_rows(WorkerPool& pool, const float* x, int64_t num_rows, int64_t length) {
     const TileRows rows = {
@@ -135,9 +146,18 @@ void linear(WorkerPool& pool, const Matrix& matrix, const float* bias, const flo
     // Rows of floats are routers: to round them would send tokens to other experts.
     const bool is_exact = matrix.type == F32 && !matrix.is_packed;
     if (num_tokens >= pool.tuning.min_tile_rows && has_tiles(pool, matrix) && !is_exact) {
-        pool.reserve_scratch(tile_scratch_floats(matrix, kMaxTilePanels));
-        product.tile_rows = store_tile_rows(pool, x, num_tokens, matrix.length);
-    } else if (matrix.takes_bytes()) {
+        pool.reserve_scratch(tile_scratch_floats(matrix, 2));
+        const TileRows all = store_tile_rows(pool, x, num_tokens, matrix.length);
+        const int64_t at_once = rows_at_once(num_tokens, matrix.length);
+        for (int64_t t = 0; t < num_tokens; t += at_once) {
+            product.num_tokens = std::min(at_once, num_tokens - t);
+            product.tile_rows = {all.data + t * matrix.length, product.num_tokens, matrix.length};
+            product.outputs = outputs + t;
+            product.run();
+        }
+        return;
+    }
+    if (matrix.takes_bytes()) {
         product.inputs.quantized = quantize_rows(pool, WorkerPool::kQuantized, x, num_tokens, matrix.length);
     } else {
         pool.reserve_scratch(kPanelRows * matrix.length);  // not read where panels hold floats

@@ -3,6 +3,7 @@
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -19,6 +20,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kCacheLine = 64;
+constexpr size_t kHugePage = size_t{1} << 21;
 
 // Longer than the gap between two operations of a decode step, and than the end of an operation that is split
 // well; short enough that an idle engine costs nothing, and that a thread which waits for one that lost its
@@ -98,11 +100,14 @@ void Buffer::Free::operator()(void* block) const { std::free(block); }
 
 void* Buffer::reserve(size_t bytes) {
     if (bytes > bytes_ || !block_) {
-        const size_t rounded = (bytes / kCacheLine + 1) * kCacheLine;
+        const size_t alignment = bytes < kHugePage ? kCacheLine : kHugePage;
+        const size_t rounded = (bytes / alignment + 1) * alignment;
         block_.reset();
         bytes_ = 0;
-        block_.reset(std::aligned_alloc(kCacheLine, rounded));
+        block_.reset(std::aligned_alloc(alignment, rounded));
         if (!block_) throw std::bad_alloc();
+        // Advice: rows of a batch lie pages apart, and a tile of results goes to 16 of them.
+        if (alignment == kHugePage) madvise(block_.get(), rounded, MADV_HUGEPAGE);
         bytes_ = rounded;
     }
     return block_.get();

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ktdesk_engine.kernels import _kernels
+from ktdesk_engine.kernels.large_arrays import HUGE_PAGE_BYTES, MIN_BYTES, LargeArrays
 from ktdesk_engine.kernels.pools import WorkerPool
 
 Floats = npt.NDArray[np.float32]
@@ -18,7 +19,8 @@ Ids = npt.NDArray[np.int32]
 Blocks = npt.NDArray[np.uint8]
 
 CACHE_LINE = 64
-HUGE_PAGE_BYTES = 2 << 20
+
+_large_arrays = LargeArrays()
 
 
 def aligned_bytes(*shape: int) -> Blocks:
@@ -31,7 +33,10 @@ def aligned_bytes(*shape: int) -> Blocks:
 
 def new_floats(pool: WorkerPool, *shape: int) -> Floats:
     """Not yet filled. Where a program is being recorded on the pool, in its memory."""
-    memory = _kernels.take_where_recorded(pool, math.prod(shape) * np.float32().itemsize)
+    num_bytes = math.prod(shape) * np.float32().itemsize
+    memory = _kernels.take_where_recorded(pool, num_bytes)
+    if memory is None and num_bytes >= MIN_BYTES:
+        memory = _large_arrays.take(num_bytes)
     return np.empty(shape, np.float32) if memory is None else memory.view(np.float32).reshape(shape)
 
 
