@@ -15,7 +15,8 @@ from ktdesk_engine.errors import (
     ResourceError,
     UnsupportedError,
 )
-from ktdesk_wizard.errors import FetchError, HomeFolderError, SourceError
+from ktdesk_profiles.errors import ProfileError
+from ktdesk_wizard.errors import FactsError, FetchError, HomeFolderError, SourceError
 
 _CODES: tuple[tuple[type[BaseException], ExitCode], ...] = (
     (KeyboardInterrupt, ExitCode.INTERRUPTED),
@@ -29,6 +30,8 @@ _CODES: tuple[tuple[type[BaseException], ExitCode], ...] = (
     (ModelFileError, ExitCode.MODEL_FILE),
     (EngineError, ExitCode.MODEL_FILE),  # weights that compute nonsense
     (SourceError, ExitCode.MODEL_FILE),
+    (FactsError, ExitCode.USAGE),
+    (ProfileError, ExitCode.USAGE),
     (HomeFolderError, ExitCode.RESOURCES),
     (FetchError, ExitCode.FETCH),
     (FileNotFoundError, ExitCode.MODEL_FILE),

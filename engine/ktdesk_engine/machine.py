@@ -6,7 +6,7 @@ Facts are read below a root folder, / unless a test has its own trees of /sys an
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -16,6 +16,7 @@ import psutil
 
 from ktdesk_engine.errors import ConfigError
 from ktdesk_engine.kernels.pools import ThreadPlace
+from ktdesk_engine.system_files import cgroup_folders, cpu_list, text_of
 
 Pinning = Literal["node", "core", "none"]
 
@@ -61,7 +62,7 @@ def default_num_threads(root: Path = ROOT, cpus: Sequence[int] | None = None) ->
 
 def cpu_quota(root: Path = ROOT) -> float | None:
     """Cores' worth of time that the cgroups of this process grant, the narrowest of them; None: no limit."""
-    quotas = [quota for folder in _cgroup_folders(root) if (quota := _quota_of(folder)) is not None]
+    quotas = [quota for folder in cgroup_folders(root, "cpu") if (quota := _quota_of(folder)) is not None]
     return min(quotas, default=None)
 
 
@@ -148,55 +149,21 @@ def _first_cpus(cpu_folder: Path, cpus: Sequence[int]) -> list[int]:
 
 def _siblings(cpu_folder: Path, cpu: int) -> str:
     """The hardware threads that share a core, as the system lists them."""
-    return _text(cpu_folder / f"cpu{cpu}" / "topology" / "thread_siblings_list") or str(cpu)
+    return text_of(cpu_folder / f"cpu{cpu}" / "topology" / "thread_siblings_list") or str(cpu)
 
 
 def _node_of_cpu(node_folder: Path) -> dict[int, int]:
     nodes = {}
     for folder in node_folder.glob("node[0-9]*"):
-        for cpu in _cpu_list(_text(folder / "cpulist")):
+        for cpu in cpu_list(text_of(folder / "cpulist")):
             nodes[cpu] = int(folder.name.removeprefix("node"))
     return nodes
 
 
-def _cpu_list(text: str) -> Iterator[int]:
-    """Such as 0-3,8,10-11."""
-    for part in text.split(","):
-        first, _, last = part.partition("-")
-        if first:
-            yield from range(int(first), int(last or first) + 1)
-
-
-def _cgroup_folders(root: Path) -> Iterator[Path]:
-    """Of the group that accounts for this process's time and of the groups around it, as far as they are mounted.
-
-    In a container the path may be one of the host's, which is not there: then only the mount itself counts.
-    """
-    for line in _text(root / "proc/self/cgroup").splitlines():
-        _, controllers, path = line.split(":", 2)
-        names = controllers.split(",")
-        if controllers and "cpu" not in names:
-            continue
-        mounts = [controllers, "cpu"] if controllers else ["", "unified"]
-        for mount in mounts:
-            group = root / "sys/fs/cgroup" / mount
-            for part in ("", *Path(path).parts[1:]):
-                group /= part
-                yield group
-
-
 def _quota_of(folder: Path) -> float | None:
     """Of version 2, or else of version 1."""
-    limit, _, period = _text(folder / "cpu.max").partition(" ")
+    limit, _, period = text_of(folder / "cpu.max").partition(" ")
     if not limit:
-        limit, period = _text(folder / "cpu.cfs_quota_us"), _text(folder / "cpu.cfs_period_us")
+        limit, period = text_of(folder / "cpu.cfs_quota_us"), text_of(folder / "cpu.cfs_period_us")
     has_limit = limit.isdigit() and period.isdigit() and int(period) > 0
     return int(limit) / int(period) if has_limit else None
-
-
-def _text(path: Path) -> str:
-    """Empty where the file cannot be read."""
-    try:
-        return path.read_text(encoding="ascii", errors="replace").strip()
-    except OSError:
-        return ""

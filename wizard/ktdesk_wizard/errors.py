@@ -2,6 +2,7 @@
 
 WizardError
 ├── SourceError       what a model is to be made from is missing, or is not what it should be
+├── FactsError        a file of facts about a machine says what no machine has
 ├── FetchError        it could not be fetched: no network, no pip
 └── HomeFolderError   the user's data folder has no room, or cannot be written
 
@@ -17,6 +18,10 @@ class WizardError(Exception):
 
 class SourceError(WizardError):
     """The file to make a model from is missing, damaged or another one."""
+
+
+class FactsError(WizardError):
+    """A file of facts about a machine has an unknown, missing or wrong key."""
 
 
 class FetchError(WizardError):

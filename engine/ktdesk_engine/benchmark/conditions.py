@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 
 from ktdesk_engine.machine import CPU_FOLDER, num_physical_cores
+from ktdesk_engine.system_files import size_bytes, text_of
 
 PROC = Path("/proc")
 QUIET_CORES = 0.1
@@ -57,8 +58,8 @@ def l3_bytes(cpu_folder: Path = CPU_FOLDER) -> int:
     """Of all third-level caches together; 0 where the system tells of none."""
     caches: dict[str, int] = {}
     for index in cpu_folder.glob("cpu[0-9]*/cache/index*"):
-        if _text(index / "level") == "3":
-            caches[_text(index / "shared_cpu_list")] = _size(_text(index / "size"))
+        if text_of(index / "level") == "3":
+            caches[text_of(index / "shared_cpu_list")] = size_bytes(text_of(index / "size"))
     return sum(caches.values())
 
 
@@ -106,17 +107,3 @@ def _cpu_name(proc: Path) -> str:
         return "unknown"
     names = [value.strip() for key, _, value in (line.partition(":") for line in lines) if key.strip() == "model name"]
     return names[0] if names else "unknown"
-
-
-def _size(text: str) -> int:
-    """Such as 32768K."""
-    unit = {"K": 2**10, "M": 2**20, "G": 2**30}.get(text[-1:], 1)
-    digits = text.rstrip("KMG")
-    return int(digits) * unit if digits.isdigit() else 0
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="ascii", errors="replace").strip()
-    except OSError:
-        return ""

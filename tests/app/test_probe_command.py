@@ -1,0 +1,48 @@
+"""`ktdesk probe` on the machine that runs the tests."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from running import RunKtdesk
+
+from ktdesk_engine import kernels
+from ktdesk_engine.machine import usable_cores
+from ktdesk_wizard.probe import nvml
+
+
+def test_it_prints_what_the_engine_sees_too(ktdesk: RunKtdesk, tmp_path: Path) -> None:
+    result = ktdesk("probe", "--json", "--folder", tmp_path / "not" / "there")
+    assert result.code == 0
+    facts = json.loads(result.out)
+    assert facts["cpu"]["num_cores"]["value"] == len(usable_cores())
+    assert facts["cpu"]["isa"]["value"] == kernels.isas()[-1]
+    assert facts["memory"]["available_bytes"]["value"] <= facts["memory"]["total_bytes"]["value"]
+    assert facts["disk"]["folder"] == str(tmp_path / "not" / "there")
+    assert facts["disk"]["free_bytes"]["value"] > 0
+    assert not (tmp_path / "not").exists()
+
+
+def test_people_get_a_line_a_fact(ktdesk: RunKtdesk) -> None:
+    result = ktdesk("probe", "--sources")
+    assert result.code == 0
+    assert "[reported: /proc/meminfo MemTotal]" in result.out
+
+
+def test_a_large_file_in_the_folder_tells_how_fast_the_disk_is(ktdesk: RunKtdesk, tmp_path: Path) -> None:
+    (tmp_path / "model.gguf").write_bytes(bytes(65 << 20))
+    disk = json.loads(ktdesk("probe", "--json", "--folder", tmp_path).out)["disk"]
+    speed = disk["read_bytes_s"]
+    assert speed["value"] is None or speed["value"] > 0
+    assert "model.gguf" in speed["source"]
+
+
+def test_without_the_package_the_library_is_missing_and_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise ImportError(name)
+
+    monkeypatch.setattr(nvml, "import_module", missing)
+    with pytest.raises(nvml.NoNvmlError, match="nvidia-ml-py is not installed"):
+        nvml.load_nvml()
