@@ -18,7 +18,7 @@ from running import RunKtdesk, StartKtdesk
 
 from ktdesk.exit_codes import ExitCode
 from ktdesk_engine import kernels
-from ktdesk_engine.config import EngineConfig
+from ktdesk_engine.config import Compute, EngineConfig
 from ktdesk_engine.engine import Engine
 from ktdesk_profiles.evaluation_text import load_evaluation_text
 
@@ -63,29 +63,34 @@ def facts(ktdesk: RunKtdesk, *arguments: str | Path) -> dict[str, Any]:
 
 
 def test_weights_that_nothing_rounds_are_not_apart_at_all(ktdesk: RunKtdesk, tiny_model: TinyModel, text: Path) -> None:
-    found = facts(ktdesk, tiny_model("llama-moe"), "--text", text, "--window", "64", "--cache-type", "float32")
+    options = ("--window", "64", "--compute", "int8", "--cache-type", "float32")
+    found = facts(ktdesk, tiny_model("llama-moe"), "--text", text, *options)
     assert [found[name] for name in FIGURES] == [0] * len(FIGURES)
     assert found["top1"] == 1
     assert found["perplexity"] == found["reference_perplexity"]
 
 
+@pytest.mark.parametrize("compute", ["int8", "bf16"])
 @pytest.mark.parametrize("isa", kernels.isas(with_variants=True))
-def test_the_figures_are_those_of_the_scores(ktdesk: RunKtdesk, quantized: Path, text: Path, isa: str) -> None:
+def test_the_figures_are_those_of_the_scores(
+    ktdesk: RunKtdesk, quantized: Path, text: Path, isa: str, compute: Compute
+) -> None:
     with (
         Engine.load(quantized, EngineConfig(compute="float32")) as exact,
-        Engine.load(quantized, EngineConfig(compute="int8", isa=isa)) as rounded,
+        Engine.load(quantized, EngineConfig(compute=compute, isa=isa)) as rounded,
     ):
         ids = exact.tokenizer.encode(text.read_text(encoding="utf-8"), add_bos=False)[:100]
         windows = [ids[:64], ids[64:]]
         p = normalized(np.concatenate([exact.score(window) for window in windows]))
         q = normalized(np.concatenate([rounded.score(window) for window in windows]))
-        isa_name = rounded.config.isa
+        computed_as = (rounded.config.compute, rounded.config.isa, "float32")
     kl = (np.exp(p) * (p - q)).sum(axis=-1)
     chosen = [row for row in range(100) if row not in (63, 99)]
     nll = -q[chosen, np.array(ids)[np.array(chosen) + 1]]
 
-    found = facts(ktdesk, quantized, "--text", text, "--window", "64", "--max-tokens", "100", "--isa", isa)
-    assert (found["compute"], found["isa"], found["reference_compute"]) == ("int8", isa_name, "float32")
+    options = ("--window", "64", "--max-tokens", "100", "--compute", compute, "--isa", isa)
+    found = facts(ktdesk, quantized, "--text", text, *options)
+    assert (found["compute"], found["isa"], found["reference_compute"]) == computed_as
     assert (found["num_tokens"], found["num_windows"], found["num_positions"]) == (100, 2, 100)
     assert found["num_predicted"] == 98
     assert 1e-12 < found["mean_kl"] < 1e-3
@@ -104,11 +109,11 @@ def test_float32_can_be_the_tested_one(ktdesk: RunKtdesk, quantized: Path, text:
 
 def test_the_text_that_ships_is_read_unless_another_is_named(ktdesk: RunKtdesk, tiny_model: TinyModel) -> None:
     path = tiny_model("llama-moe")
-    found = facts(ktdesk, path, "--max-tokens", "300")
+    found = facts(ktdesk, path, "--max-tokens", "300", "--compute", "int8")
     assert found["text"] == "english.txt of ktdesk"
     assert (found["num_tokens"], found["window"], found["num_windows"]) == (300, 512, 1)
     assert found["mean_kl_error"] is None
-    with Engine.load(path) as engine:
+    with Engine.load(path, EngineConfig(compute="int8")) as engine:
         ids = engine.tokenizer.encode(load_evaluation_text(), add_bos=False)[:300]
         scores = engine.score(ids)
     nll = -scores[np.arange(299), ids[1:]].mean(dtype=np.float64)
@@ -128,7 +133,7 @@ def test_each_window_begins_with_bos_where_the_file_asks_for_it(
 
 
 def test_people_get_five_lines_and_the_progress_is_elsewhere(ktdesk: RunKtdesk, quantized: Path, text: Path) -> None:
-    result = ktdesk("eval", quantized, "--text", text, "--window", "64")
+    result = ktdesk("eval", quantized, "--text", text, "--window", "64", "--compute", "int8")
     assert result.code == 0
     lines = result.out.splitlines()
     assert [line.split(":")[0] for line in lines] == ["Model", "Text", "Perplexity", "KL divergence", "Same likeliest"]
@@ -210,7 +215,7 @@ def test_a_signal_stops_it_without_a_trace(
 
 
 def test_bytes_instead_of_floats_cost_the_demo_model_next_to_nothing(ktdesk: RunKtdesk, demo_model: Path) -> None:
-    found = facts(ktdesk, demo_model, "--max-tokens", "384", "--window", "128")
+    found = facts(ktdesk, demo_model, "--max-tokens", "384", "--window", "128", "--compute", "int8")
     assert found["compute"] == "int8"
     assert 0 < found["mean_kl"] < 1e-4
     assert found["top1"] > 0.98
