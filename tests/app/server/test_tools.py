@@ -148,7 +148,9 @@ def test_anthropic_a_tool_that_must_be_called(anthropic_api: anthropic.Anthropic
         },
         {"role": "user", "content": [{"type": "tool_result", "tool_use_id": block.id, "content": "rain"}]},
     ]
-    answer = anthropic_api.messages.create(model=with_tools.model, messages=results, tools=[tool], max_tokens=2)
+    answer = anthropic_api.messages.create(
+        model=with_tools.model, messages=results, tools=[tool], max_tokens=2, extra_body={"temperature": 0}
+    )
     assert answer.usage.output_tokens == 2
 
 
@@ -156,6 +158,7 @@ def test_anthropic_thinking_is_a_block_of_its_own(
     anthropic_api: anthropic.Anthropic, with_tools: RunningServer
 ) -> None:
     wish: Any = {"model": with_tools.model, "messages": HI, "max_tokens": 5, "thinking": {"type": "adaptive"}}
+    wish["extra_body"] = {"temperature": 0}
     assert [block.type for block in anthropic_api.messages.create(**wish).content] == ["thinking"]
     with anthropic_api.messages.stream(**wish) as stream:
         assert [block.type for block in stream.get_final_message().content] == ["thinking"]
@@ -194,6 +197,6 @@ def test_ollama_tells_of_its_models(ollama_api: ollama.Client, with_tools: Runni
 
 
 def test_ollama_thinking_is_apart(ollama_api: ollama.Client, with_tools: RunningServer) -> None:
-    answer = ollama_api.chat(with_tools.model, HI, think=True, options={"num_predict": 4})
+    answer = ollama_api.chat(with_tools.model, HI, think=True, options={"num_predict": 4, "temperature": 0})
     assert len(answer.message.thinking or "") == 4
     assert answer.message.content == ""
