@@ -27,8 +27,9 @@ class RunningServer(NamedTuple):
 
 
 def running_server(path: Path, settings: ServerSettings, config: EngineConfig | None = None) -> Iterator[RunningServer]:
+    """Computes in int8: with auto, tiles may round a token that comes in company, and its answer is another."""
     listener: socket.socket = listening_socket(settings)
-    host = ModelHost(path, config or EngineConfig(num_threads=1), settings)
+    host = ModelHost(path, config or EngineConfig(compute="int8", num_threads=1), settings)
     server = make_server(host, settings)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])), daemon=True)
     thread.start()
