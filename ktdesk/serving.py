@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -17,6 +18,8 @@ from ktdesk.server.settings import ServerSettings
 from ktdesk.server_records import ServerRecord, log_path, write_record
 from ktdesk.settings import Settings
 from ktdesk.terminal import note
+from ktdesk_engine.engine import Engine
+from ktdesk_engine.errors import ResourceError
 from ktdesk_engine.gguf.file import GGUFFile
 from ktdesk_engine.prefix_cache.limits import CacheLimits
 from ktdesk_engine.scheduler.limits import SchedulerLimits
@@ -33,10 +36,10 @@ def serve_model(
     cache: CacheLimits,
 ) -> None:
     """Until a signal ends it. What can be said about the file is said before anything listens."""
-    config = engine.config
+    config = replace(engine.config, num_sequences=1 if engine.context is None else limits.max_running)
     GGUFFile.open(path).close()
     with listening_socket(server) as listener:
-        host = ModelHost(path, config, server, lambda loaded: ScheduledEngine(loaded, limits, cache))
+        host = ModelHost(path, config, server, lambda loaded: _scheduled(loaded, limits, cache))
         record = _record(host, settings, server, listener)
         _log_to(Path(record.log))
         state_file = write_record(settings, record)
@@ -46,6 +49,15 @@ def serve_model(
             _tell("stopped")
         finally:
             state_file.unlink(missing_ok=True)
+
+
+def _scheduled(engine: Engine, limits: SchedulerLimits, cache: CacheLimits) -> ScheduledEngine:
+    """Where the disk cache cannot be used, the server does without it, and says so."""
+    try:
+        return ScheduledEngine(engine, limits, cache)
+    except ResourceError as error:
+        _tell(f"nothing is cached on disk: {error}")
+        return ScheduledEngine(engine, limits, replace(cache, disk_bytes=0))
 
 
 def _record(host: ModelHost, settings: Settings, server: ServerSettings, listener: socket.socket) -> ServerRecord:

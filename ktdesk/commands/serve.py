@@ -44,6 +44,10 @@ class ServeOptions:
     max_output: Annotated[
         int | None, typer.Option(metavar="TOKENS", help="Longest answer.", show_default="the context")
     ] = None
+    deadline: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="Give an answer up that is not whole by then.", show_default="none"),
+    ] = None
     finish_seconds: Annotated[float, typer.Option(help="For answers that run when the server is told to stop.")] = 10.0
 
 
@@ -60,6 +64,9 @@ class ScheduleOptions:
     ] = None
     cache_ram: Annotated[float, typer.Option(metavar="GIB", help="Memory for prefixes that nobody uses now.")] = 0.0
     cache_disk: Annotated[float, typer.Option(metavar="GIB", help="Disk for prefixes; they outlive the server.")] = 0.0
+    pin: Annotated[
+        bool, typer.Option("--pin/--no-pin", help="Keep system prompts and tools cached before all else.")
+    ] = True
 
 
 def serve(
@@ -90,6 +97,8 @@ def serve(
         max_body_bytes=options.max_body_bytes,
         max_prompt_tokens=options.max_prompt,
         max_output_tokens=options.max_output,
+        deadline_seconds=options.deadline,
+        pins_beginnings=schedule.pin,
         finish_seconds=options.finish_seconds,
     )
     settings = settings_of(ctx)

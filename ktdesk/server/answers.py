@@ -142,7 +142,12 @@ async def _events(model: ServedModel, prepared: Prepared) -> AsyncGenerator[Stre
     def deliver(event: StreamEvent | Exception) -> None:
         loop.call_soon_threadsafe(arrived.put_nowait, event)
 
-    running = model.answers.submit(prepared.request, deliver=deliver)
+    running = model.answers.submit(
+        prepared.request,
+        deliver=deliver,
+        deadline_seconds=prepared.deadline_seconds,
+        num_pinned_tokens=prepared.num_pinned_tokens,
+    )
     try:
         while True:
             event = await arrived.get()

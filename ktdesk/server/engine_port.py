@@ -32,8 +32,10 @@ class AnswerEngine(Protocol):
         """What ended the engine's thread, if something did."""
         ...
 
-    def submit(self, request: Request, *, deliver: Deliver) -> RunningAnswer:
-        """Raises at once what can be said at once."""
+    def submit(
+        self, request: Request, *, deliver: Deliver, deadline_seconds: float | None = None, num_pinned_tokens: int = 0
+    ) -> RunningAnswer:
+        """Raises at once what can be said at once. num_pinned_tokens: of the prompt's beginning, to be kept longest."""
         ...
 
     def numbers(self) -> Numbers:
@@ -55,8 +57,10 @@ class ScheduledEngine:
     def failure(self) -> BaseException | None:
         return self._thread.failure
 
-    def submit(self, request: Request, *, deliver: Deliver) -> RunningAnswer:
-        return self._thread.submit(request, deliver)
+    def submit(
+        self, request: Request, *, deliver: Deliver, deadline_seconds: float | None = None, num_pinned_tokens: int = 0
+    ) -> RunningAnswer:
+        return self._thread.submit(request, deliver, deadline_seconds, num_pinned_tokens)
 
     def numbers(self) -> Numbers:
         """What counts since the start ends with _total; what is of the cache begins with cache_."""

@@ -39,6 +39,9 @@ class SamplingFields(Body):
     min_p: float | None = Field(None, ge=0, le=1, description="Beyond OpenAI's.")
     repetition_penalty: float | None = Field(None, ge=0.01, le=100, description="Beyond OpenAI's.")
     ignore_eos: bool | None = Field(None, description="Beyond OpenAI's: go on after the end token.")
+    deadline_seconds: float | None = Field(
+        None, gt=0, le=1e6, description="Beyond OpenAI's: give up where the answer is not whole by then."
+    )
     grammar: Grammar | None = Field(None, description="Beyond OpenAI's: the form of the whole answer.")
 
 

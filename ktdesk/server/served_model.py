@@ -10,6 +10,7 @@ from typing import Any
 
 from ktdesk.server.engine_port import AnswerEngine
 from ktdesk.server.settings import ServerSettings
+from ktdesk.server.shared_beginnings import SharedBeginnings
 from ktdesk.server.wanted import ChatWanted, Limits, SamplingWishes, TextWanted, ToolWishes
 from ktdesk_engine.chat.grammar import AnswerGrammar, ToolRule
 from ktdesk_engine.chat.parsing.answer_parser import AnswerParser
@@ -33,6 +34,8 @@ class Prepared:
     tools: OfferedTools | None = None
     opens_reasoning: bool = False
     parallel_calls: bool = True
+    num_pinned_tokens: int = 0
+    deadline_seconds: float | None = None
 
     def parser(self) -> AnswerParser:
         return AnswerParser(self.style, self.tools, opens_reasoning=self.opens_reasoning)
@@ -58,6 +61,7 @@ class ServedModel:
         self._guidance: Guidance | None = None
         self._guidance_lock = threading.Lock()
         self._styles: dict[str, AnswerStyle] = {}
+        self._beginnings = SharedBeginnings(self._ids_of)
 
     @property
     def context(self) -> int:
@@ -76,7 +80,15 @@ class ServedModel:
         request = self._request(ids, wanted.sampling, limits, grammar)
         shown = frozenset(self.engine.tokenizer.special_ids(style.tags).values())
         tools = OfferedTools.from_definitions(wanted.tools.offered) if wanted.tools.offered else None
-        return Prepared(replace(request, shown_ids=shown), style, tools, opens, wanted.tools.parallel)
+        return Prepared(
+            replace(request, shown_ids=shown),
+            style,
+            tools,
+            opens,
+            wanted.tools.parallel,
+            self._beginnings.num_tokens(wanted, ids) if self._settings.pins_beginnings else 0,
+            self._deadline(limits),
+        )
 
     def prepare_text(self, wanted: TextWanted) -> Prepared:
         is_text = isinstance(wanted.prompt, str)
@@ -85,7 +97,7 @@ class ServedModel:
             ids = (self.engine.tokenizer.bos_id,)
         self._check_length(len(ids))
         request = self._request(ids, wanted.sampling, wanted.limits, wanted.grammar)
-        return Prepared(replace(request, is_continuation=is_text))
+        return Prepared(replace(request, is_continuation=is_text), deadline_seconds=self._deadline(wanted.limits))
 
     def count_chat(self, wanted: ChatWanted) -> int:
         """Tokens of the prompt."""
@@ -105,20 +117,33 @@ class ServedModel:
         """The prompt as text and as ids. The oldest messages are left out as far as they must and may be."""
         messages = list(wanted.messages)
         while True:
-            chat = self.engine.chat_template.render(
-                messages, tools=wanted.tools.offered or None, variables=wanted.variables
-            )
-            tokenizer = self.engine.tokenizer
-            ids = tokenizer.encode(
-                chat.text, add_bos=tokenizer.adds_bos, parse_special=True, literal_spans=chat.literal_spans
-            )
+            text, ids = self._render(replace(wanted, messages=messages))
             try:
                 self._check_length(len(ids))
             except ContextOverflowError:
                 if not wanted.truncates or not _leave_oldest_out(messages):
                     raise
             else:
-                return chat.text, tuple(ids)
+                return text, ids
+
+    def _render(self, wanted: ChatWanted) -> tuple[str, tuple[int, ...]]:
+        tokenizer = self.engine.tokenizer
+        chat = self.engine.chat_template.render(
+            wanted.messages, tools=wanted.tools.offered or None, variables=wanted.variables
+        )
+        ids = tokenizer.encode(
+            chat.text, add_bos=tokenizer.adds_bos, parse_special=True, literal_spans=chat.literal_spans
+        )
+        return chat.text, tuple(ids)
+
+    def _ids_of(self, wanted: ChatWanted) -> tuple[int, ...]:
+        return self._render(wanted)[1]
+
+    def _deadline(self, limits: Limits) -> float | None:
+        given = [
+            seconds for seconds in (limits.deadline_seconds, self._settings.deadline_seconds) if seconds is not None
+        ]
+        return min(given, default=None)
 
     def _check_length(self, num_tokens: int) -> None:
         limit = self._settings.max_prompt_tokens

@@ -28,6 +28,10 @@ class ServerSettings:
     """Beside the context."""
     max_output_tokens: int | None = None
     """For requests that ask for more, or do not say."""
+    deadline_seconds: float | None = None
+    """For requests that allow more, or do not say. None: as long as it takes."""
+    pins_beginnings: bool = True
+    """System prompts and tools stay cached before all else."""
     finish_seconds: float = 10.0
     """For answers that run when the server is told to stop."""
 
@@ -44,6 +48,8 @@ class ServerSettings:
         for name, value in (("--max-body-bytes", self.max_body_bytes), ("--finish-seconds", self.finish_seconds)):
             if value < 0:
                 raise UsageError(f"{name} must not be negative: {value}")
+        if self.deadline_seconds is not None and self.deadline_seconds <= 0:
+            raise UsageError(f"--deadline must be above 0: {self.deadline_seconds:g}")
 
     @property
     def is_loopback(self) -> bool:

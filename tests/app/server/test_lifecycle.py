@@ -4,35 +4,15 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
-import subprocess
-import time
 from pathlib import Path
 
 import httpx
 import pytest
 from running import RunKtdesk, StartKtdesk
+from serving import free_port, wait_until_ready
 
 from ktdesk.exit_codes import ExitCode
 from ktdesk_engine import engine as engine_module
-
-
-def wait_until_ready(process: subprocess.Popen[str], url: str) -> None:
-    for _ in range(600):
-        assert process.poll() is None, process.stderr.read() if process.stderr else ""
-        try:
-            if httpx.get(f"{url}/health").status_code == 200:
-                return
-        except httpx.TransportError:
-            pass
-        time.sleep(0.05)
-    raise AssertionError("it does not get ready")
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def test_a_server_is_listed_and_logged_and_ends_well_when_it_is_told_to(
