@@ -102,6 +102,12 @@ class EngineOptions:
             show_default="f16; float32 with --compute float32",
         ),
     ] = None
+    deterministic: Annotated[
+        bool,
+        typer.Option(
+            "--deterministic", help="The same answer whoever else is answered, and whatever is cached; slower prompts."
+        ),
+    ] = False
     program: Annotated[
         bool,
         typer.Option("--program/--no-program", help="Replay a recorded decode step.", hidden=True),
@@ -119,6 +125,7 @@ class EngineOptions:
             context=self.context,
             num_threads=self.threads,
             isa=self.isa,
+            deterministic=self.deterministic,
             program=self.program,
         )
 

@@ -46,9 +46,16 @@ PRODUCTS: dict[WeightType, Products] = {
 0.000001. Of an expert, three products: int8 0.00015, bf16 0.0042."""
 
 
-def decide_compute(wish: Compute, pool: WorkerPool) -> Compute:
-    """Without tiles, what would go on them goes on vectors, which round less."""
+def decide_compute(wish: Compute, pool: WorkerPool, *, deterministic: bool = False) -> Compute:
+    """Without tiles, what would go on them goes on vectors, which round less. auto takes now these, now those."""
+    if deterministic and wish == "auto":
+        return "int8"
     return wish if pool.has_tiles or wish == "float32" else "int8"
+
+
+def attends_on_tiles(compute: Compute, *, deterministic: bool = False) -> bool:
+    """Tiles attend for many queries at once, and vectors for few."""
+    return compute in ("auto", "bf16") and not deterministic
 
 
 def fixed_min_tile_rows(compute: Compute, wish: int | None, pool: WorkerPool) -> int | None:

@@ -86,6 +86,9 @@ class EngineConfig:
     """scalar, avx2, avx512 or amx. Decided: KTDESK_ISA, or the widest that the machine has."""
     prefill_chunk: int = 512
     """Prompt tokens computed together. Changes speed and memory; the result only by rounding, where there are tiles."""
+    deterministic: bool = False
+    """An answer depends on its request alone: not on who else is answered, nor on what was cached. Each operation is
+    computed by one kernel, however many tokens there are: compute auto becomes int8, attention stays off tiles."""
     program: bool = True
     """A step of decoding is recorded once and replayed. Changes speed, never the result."""
 
@@ -110,6 +113,11 @@ class EngineConfig:
         )
         if self.num_nodes is not None:
             _require_integer("num_nodes", self.num_nodes, 1, 64)
+        _require(isinstance(self.deterministic, bool), f"deterministic must be True or False: {self.deterministic!r}")
+        _require(
+            not (self.deterministic and self.min_tile_rows is not None),
+            "min_tile_rows chooses between kernels by the number of tokens, and deterministic forbids that: leave one out",
+        )
         _require_integer("num_sequences", self.num_sequences, 1)
         _require_integer("prefill_chunk", self.prefill_chunk, 1)
         _require(isinstance(self.program, bool), f"program must be True or False: {self.program!r}")

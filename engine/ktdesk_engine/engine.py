@@ -21,7 +21,7 @@ from ktdesk_engine.answer import Answer, StreamEvent
 from ktdesk_engine.backends.cpu import CpuBackend
 from ktdesk_engine.calibration import find_min_tile_rows, typical_experts
 from ktdesk_engine.chat.template import ChatTemplate
-from ktdesk_engine.compute import decide_compute, fixed_min_tile_rows
+from ktdesk_engine.compute import attends_on_tiles, decide_compute, fixed_min_tile_rows
 from ktdesk_engine.config import EngineConfig, Request, SamplingConfig, is_sequence
 from ktdesk_engine.errors import ConfigError, ContextOverflowError, ModelFileError, RequestError
 from ktdesk_engine.gguf.file import GGUFFile
@@ -58,8 +58,8 @@ class Engine:
             )
         self.chat_template = ChatTemplate.from_gguf(file)
         self.recommended_sampling = recommended_sampling(file.path, file.keys)
-        compute = decide_compute(config.compute, pool)
-        pool.attends_on_tiles = compute in ("auto", "bf16")
+        compute = decide_compute(config.compute, pool, deterministic=config.deterministic)
+        pool.attends_on_tiles = attends_on_tiles(compute, deterministic=config.deterministic)
         panel_bytes = packed_model_bytes(self.model.packables) if compute != "float32" else 0
         available_bytes = available_memory_bytes()
         check_memory(panel_bytes, available_bytes)

@@ -80,7 +80,7 @@ class RunOptions:
 
     @property
     def engine(self) -> EngineOptions:
-        return EngineOptions(None, self.threads, self.compute, self.isa, self.cache_type, self.program)
+        return EngineOptions(None, self.threads, self.compute, self.isa, self.cache_type, program=self.program)
 
 
 def bench(

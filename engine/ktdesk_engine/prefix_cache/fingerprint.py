@@ -3,6 +3,9 @@
 Two runs with the same fingerprint compute the same keys and values. The whole file is not read: its header with
 all metadata (architecture, rope), its length, its time, and samples of its weights. A file that was copied or
 touched makes a new fingerprint, and its pages are computed again: that is the safe side.
+
+min_tile_rows is not part of it: it is measured anew at each start, and moves results only within the rounding that
+compute auto allows. Where no token may move, with `deterministic`, it decides nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ SAMPLE_BYTES = 4096
 
 def model_fingerprint(file: GGUFFile, config: EngineConfig, page_tokens: int, page_bytes: int) -> bytes:
     """config: with everything decided. page_tokens, page_bytes: of one page of the cache."""
-    how = (FORMAT, config.compute, config.cache_type, config.isa, page_tokens, page_bytes)
+    how = (FORMAT, config.compute, config.deterministic, config.cache_type, config.isa, page_tokens, page_bytes)
     digest = hashlib.blake2b(json.dumps(how).encode(), digest_size=DIGEST_BYTES)
     for part in _file_parts(file):
         digest.update(part)

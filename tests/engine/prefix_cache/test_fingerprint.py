@@ -34,10 +34,20 @@ def test_the_same_file_computed_the_same_way_has_the_same_fingerprint(model: Pat
 
 @pytest.mark.parametrize(
     "config",
-    [replace(CONFIG, compute="int8"), replace(CONFIG, cache_type="f16"), replace(CONFIG, isa="avx2")],
+    [
+        replace(CONFIG, compute="int8"),
+        replace(CONFIG, cache_type="f16"),
+        replace(CONFIG, isa="avx2"),
+        replace(CONFIG, deterministic=True),
+    ],
 )
 def test_another_way_to_compute_has_another(model: Path, config: EngineConfig) -> None:
     assert fingerprint(model) != fingerprint(model, config)
+
+
+def test_a_measurement_of_the_machine_makes_no_other_model(model: Path) -> None:
+    auto = replace(CONFIG, compute="auto")
+    assert fingerprint(model, replace(auto, min_tile_rows=4)) == fingerprint(model, replace(auto, min_tile_rows=9))
 
 
 def test_another_shape_of_pages_has_another(model: Path) -> None:
