@@ -59,7 +59,7 @@ def _facts(report: ModelReport) -> Iterator[str]:
     yield _line("architecture", f"{report.architecture or '(none)'}, in GGUF version {report.version}")
     if report.licence is not None:
         yield _line("licence", report.licence)
-    yield _line("size", f"{_count(report.num_values)} parameters, {_bytes(report.num_bytes)}")
+    yield _line("size", f"{_count(report.num_values)} parameters, {bytes_text(report.num_bytes)}")
     if report.context_length is not None:
         yield _line("context", f"{report.context_length:,} tokens")
     yield from _wrapped("shapes", [f"{name} {_shape(value)}" for name, value in report.shapes.items()])
@@ -89,7 +89,7 @@ def _tensors(report: ModelReport) -> Iterator[str]:
     for group in report.tensors:
         yield (
             f"{group.tensor_class:<22}{group.type_name:<10}{group.num_tensors:>7,}{_count(group.num_values):>14}"
-            f"{_bytes(group.num_bytes):>13}{_share(group, report):>8.1%}"
+            f"{bytes_text(group.num_bytes):>13}{_share(group, report):>8.1%}"
         )
 
 
@@ -137,7 +137,7 @@ def _count(number: int) -> str:
     return str(number)
 
 
-def _bytes(number: int) -> str:
+def bytes_text(number: int) -> str:
     for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if number >= size:
             return f"{number / size:.1f} {unit}"

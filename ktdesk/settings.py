@@ -34,6 +34,11 @@ class Settings:
             raise UsageError(f"--home {self.home}: the current folder was deleted; name one from / on") from None
 
     @property
+    def prefix_folder(self) -> Path:
+        """Where servers keep prefixes on disk."""
+        return self.data_folder / "prefixes"
+
+    @property
     def runtime_folder(self) -> Path:
         """For files that say what runs now. Absolute."""
         if self.home is not None:

@@ -116,7 +116,7 @@ class EngineConfig:
         _require(isinstance(self.deterministic, bool), f"deterministic must be True or False: {self.deterministic!r}")
         _require(
             not (self.deterministic and self.min_tile_rows is not None),
-            "min_tile_rows chooses between kernels by the number of tokens, and deterministic forbids that: leave one out",
+            "min_tile_rows chooses between kernels by the number of tokens; deterministic forbids that: leave one out",
         )
         _require_integer("num_sequences", self.num_sequences, 1)
         _require_integer("prefill_chunk", self.prefill_chunk, 1)

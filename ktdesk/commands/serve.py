@@ -111,7 +111,7 @@ def serve(
     cache = CacheLimits(
         ram_bytes=round(schedule.cache_ram * GIB),
         disk_bytes=round(schedule.cache_disk * GIB),
-        disk_folder=settings.data_folder / "prefixes" if schedule.cache_disk else None,
+        disk_folder=settings.prefix_folder if schedule.cache_disk else None,
     )
     serve_model(model_path(model, settings), settings, server, engine, limits, cache)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,11 +34,11 @@ CONFIG = EngineConfig(num_threads=2, prefill_chunk=100, num_sequences=3, determi
 
 
 @pytest.fixture(scope="module", params=SHAPES)
-def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """With weights of many types: those that are multiplied as bytes, as floats, and on tiles where there are any."""
     path = tmp_path_factory.mktemp("deterministic") / "model.gguf"
     change = in_types(lambda index: TYPES[index % len(TYPES)])
-    yield write_variant(SHAPES[request.param], path, {"context_length": 512}, change)
+    return write_variant(SHAPES[request.param], path, {"context_length": 512}, change)
 
 
 class Said(NamedTuple):
@@ -81,7 +80,7 @@ def test_company_and_cache_change_no_bit(model: Path, compute: Compute, tmp_path
 
 
 def check_that_answers_go_on(thread: EngineThread, answers: dict[Request, list[int]]) -> None:
-    """What decoding left in the cache is what computing a prompt gives: half an answer is gone on with as it went on."""
+    """What decoding left in the cache is what computing a prompt gives: half an answer goes on as it went on."""
     for request, ids in answers.items():
         longer = (*request.token_ids, *ids[:6])
         assert said(list(thread.submit(Request(longer, GREEDY, 6, ignore_eos=True)))).token_ids == ids[6:]
