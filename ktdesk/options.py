@@ -89,7 +89,8 @@ class EngineOptions:
     compute: Annotated[
         str,
         typer.Option(
-            help="int8: quantized weights as bytes. bf16: on tiles. float32: exact, slow. auto: int8 or bf16."
+            help="int8: quantized weights as bytes. mixed: prompts on tiles, faster and coarser. bf16: all on tiles. "
+            "float32: exact, slow. auto: int8."
         ),
     ] = "auto"
     isa: Annotated[

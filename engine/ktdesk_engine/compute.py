@@ -47,15 +47,18 @@ PRODUCTS: dict[WeightType, Products] = {
 
 
 def decide_compute(wish: Compute, pool: WorkerPool, *, deterministic: bool = False) -> Compute:
-    """Without tiles, what would go on them goes on vectors, which round less. auto takes now these, now those."""
-    if deterministic and wish == "auto":
+    """auto is int8: what tiles gain in speed they pay for in quality (docs/quality.md), so they are asked for.
+
+    Without tiles, what would go on them goes on vectors, which round less. mixed takes now these, now those.
+    """
+    if wish == "auto" or (deterministic and wish == "mixed"):
         return "int8"
     return wish if pool.has_tiles or wish == "float32" else "int8"
 
 
 def attends_on_tiles(compute: Compute, *, deterministic: bool = False) -> bool:
     """Tiles attend for many queries at once, and vectors for few."""
-    return compute in ("auto", "bf16") and not deterministic
+    return compute in ("mixed", "bf16") and not deterministic
 
 
 def fixed_min_tile_rows(compute: Compute, wish: int | None, pool: WorkerPool) -> int | None:

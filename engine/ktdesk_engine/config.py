@@ -15,10 +15,10 @@ from ktdesk_engine.machine import PINNINGS, Pinning
 if TYPE_CHECKING:  # settings need no arrays
     from ktdesk_engine.constraint import Constraint
 
-Compute = Literal["auto", "int8", "bf16", "float32"]
+Compute = Literal["auto", "int8", "mixed", "bf16", "float32"]
 CacheType = Literal["float32", "f16", "bf16", "q8_0"]
 
-COMPUTES: tuple[Compute, ...] = ("auto", "int8", "bf16", "float32")
+COMPUTES: tuple[Compute, ...] = ("auto", "int8", "mixed", "bf16", "float32")
 CACHE_TYPES: tuple[CacheType, ...] = ("float32", "f16", "bf16", "q8_0")
 MAX_LOGPROBS = 100
 MAX_BIAS = 1_000_000
@@ -63,9 +63,10 @@ class EngineConfig:
     has no panels (F32, IQ1 to IQ3, TQ) is computed as in float32. F16 and BF16 are packed too, and multiplied with
     activations in float32.
     bf16: weights and activations in bfloat16 on tiles (AMX); without tiles as int8, which is more exact.
-    auto: as int8 for few tokens, as bf16 for many where there are tiles (compute.py has it for each type)."""
+    mixed: as int8 for few tokens, as bf16 for many where there are tiles (compute.py has it for each type).
+    auto: int8, for tiles cost quality (docs/quality.md)."""
     min_tile_rows: int | None = None
-    """With compute auto: from how many tokens of one expert, or of a matrix, on tiles are used. Decided: by a
+    """With compute mixed: from how many tokens of one expert, or of a matrix, on tiles are used. Decided: by a
     measurement when the model is loaded. A number makes results the same from one load to the next."""
     context: int | None = None
     """Tokens of prompt and answer together. Decided: what the model was trained for, if memory allows."""
@@ -88,7 +89,7 @@ class EngineConfig:
     """Prompt tokens computed together. Changes speed and memory; the result only by rounding, where there are tiles."""
     deterministic: bool = False
     """An answer depends on its request alone: not on who else is answered, nor on what was cached. Each operation is
-    computed by one kernel, however many tokens there are: compute auto becomes int8, attention stays off tiles."""
+    computed by one kernel, however many tokens there are: compute mixed becomes int8, attention stays off tiles."""
     program: bool = True
     """A step of decoding is recorded once and replayed. Changes speed, never the result."""
 
@@ -97,7 +98,8 @@ class EngineConfig:
         if self.min_tile_rows is not None:
             _require_integer("min_tile_rows", self.min_tile_rows, 1, 2**63 - 1)
             _require(
-                self.compute == "auto", f"min_tile_rows is for compute 'auto'; with {self.compute!r} there is no choice"
+                self.compute == "mixed",
+                f"min_tile_rows is for compute 'mixed'; with {self.compute!r} there is no choice",
             )
         if self.context is not None:
             _require_integer("context", self.context, 1)

@@ -67,7 +67,7 @@ class Engine:
         self.config = replace(
             config,
             compute=compute,
-            min_tile_rows=config.min_tile_rows if compute == "auto" else None,
+            min_tile_rows=config.min_tile_rows if compute == "mixed" else None,
             num_threads=pool.num_threads,
             isa=pool.isa,
             cache_type=cache_type,
@@ -81,7 +81,7 @@ class Engine:
         self.cache = KVCache(self.model.cache_shapes, self.context, cache_type, config.num_sequences)
         load_weights(self.model.packables, self.model.tensor_names, pool, file, progress, packs=compute != "float32")
         pool.min_tile_rows = self._decide_min_tile_rows(pool)
-        if compute == "auto":
+        if compute == "mixed":
             self.config = replace(self.config, min_tile_rows=pool.min_tile_rows)
         self.runner = Runner(
             self.model, self.cache, config.prefill_chunk, self.tokenizer.vocab_size, use_programs=config.program

@@ -72,15 +72,16 @@ def test_the_layer_that_is_measured_is_one_with_the_most_experts() -> None:
 
 
 @pytest.mark.parametrize("isa", kernels.isas())
-def test_only_auto_with_tiles_leaves_something_to_measure(isa: str) -> None:
+def test_only_mixed_with_tiles_leaves_something_to_measure(isa: str) -> None:
     pool = kernels.worker_pool(1, isa)
-    fixed = {compute: fixed_min_tile_rows(compute, None, pool) for compute in ("auto", "int8", "bf16", "float32")}
+    fixed = {compute: fixed_min_tile_rows(compute, None, pool) for compute in ("mixed", "int8", "bf16", "float32")}
     if pool.has_tiles:
-        assert fixed == {"auto": None, "int8": NEVER, "bf16": 1, "float32": NEVER}
-        assert fixed_min_tile_rows("auto", 9, pool) == 9
+        assert fixed == {"mixed": None, "int8": NEVER, "bf16": 1, "float32": NEVER}
+        assert fixed_min_tile_rows("mixed", 9, pool) == 9
     else:
         assert set(fixed.values()) == {NEVER}
-        assert decide_compute("auto", pool) == decide_compute("bf16", pool) == "int8"
+        assert decide_compute("mixed", pool) == decide_compute("bf16", pool) == "int8"
+    assert decide_compute("auto", pool) == "int8"
     assert decide_compute("float32", pool) == "float32"
 
 

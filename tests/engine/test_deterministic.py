@@ -61,7 +61,7 @@ def requests() -> list[Request]:
     return [Request(tuple(ids), GREEDY, 12, num_logprobs=2, ignore_eos=True) for ids in prompts]
 
 
-@pytest.mark.parametrize("compute", ["auto", "bf16", "float32"])
+@pytest.mark.parametrize("compute", ["mixed", "bf16", "float32"])
 def test_company_and_cache_change_no_bit(model: Path, compute: Compute, tmp_path: Path) -> None:
     config = EngineConfig(**{**vars(CONFIG), "compute": compute})
     with Engine.load(model, config) as engine:
@@ -87,7 +87,7 @@ def check_that_answers_go_on(thread: EngineThread, answers: dict[Request, list[i
 
 
 def test_one_kernel_is_left_of_each_operation(model: Path) -> None:
-    for wish, decided in (("auto", "int8"), ("float32", "float32")):
+    for wish, decided in (("auto", "int8"), ("mixed", "int8"), ("float32", "float32")):
         with Engine.load(model, EngineConfig(compute=wish, num_threads=1, deterministic=True)) as engine:
             assert engine.config.compute == decided
             assert engine.pool.min_tile_rows == NEVER
@@ -96,4 +96,4 @@ def test_one_kernel_is_left_of_each_operation(model: Path) -> None:
 
 def test_a_number_that_chooses_between_kernels_is_refused() -> None:
     with pytest.raises(ConfigError, match="min_tile_rows chooses"):
-        EngineConfig(min_tile_rows=4, deterministic=True)
+        EngineConfig(compute="mixed", min_tile_rows=4, deterministic=True)

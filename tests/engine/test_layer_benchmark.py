@@ -41,7 +41,7 @@ def test_rows_that_are_no_whole_blocks_get_the_type_that_files_have_there() -> N
         random_weight(WeightType.IQ1_M, 1, 256)
 
 
-@pytest.mark.parametrize("compute", ["auto", "float32"])
+@pytest.mark.parametrize("compute", ["mixed", "float32"])
 def test_a_layer_counts_the_experts_that_were_hit(compute: str, monkeypatch: pytest.MonkeyPatch) -> None:
     use_small_probes(monkeypatch)
     monkeypatch.setattr("ktdesk_engine.benchmark.layer.SAMPLE_SECONDS", 0.001)
@@ -50,7 +50,7 @@ def test_a_layer_counts_the_experts_that_were_hit(compute: str, monkeypatch: pyt
         WeightType.Q8_0,
         tokens=(1, 200),
         repeat=2,
-        compute="float32" if compute == "float32" else "auto",
+        compute="float32" if compute == "float32" else "mixed",
         min_tile_rows=None if compute == "float32" else 100,
     )
     assert plan.file_bytes == 4 * 3 * 64 * 32 // 32 * 34
@@ -59,7 +59,7 @@ def test_a_layer_counts_the_experts_that_were_hit(compute: str, monkeypatch: pyt
     assert len(bench._layers) == 12  # four times the caches
     few = "float32" if compute == "float32" else "int8"
     one, many = bench.rows(Probes(pool, bench.peaks), quiet)
-    has_many_on_tiles = pool.has_tiles and compute == "auto"
+    has_many_on_tiles = pool.has_tiles and compute == "mixed"
     assert (one.work.peak, many.work.peak) == (few, "bf16 tiles" if has_many_on_tiles else few)
     assert one.step_weight_bytes.median == 2 * bench.layer_bytes / 4
     assert many.step_weight_bytes.median == bench.layer_bytes  # 200 tokens miss no expert of four

@@ -5,7 +5,7 @@ all metadata (architecture, rope), its length, its time, and samples of its weig
 touched makes a new fingerprint, and its pages are computed again: that is the safe side.
 
 min_tile_rows is not part of it: it is measured anew at each start, and moves results only within the rounding that
-compute auto allows. Where no token may move, with `deterministic`, it decides nothing.
+compute mixed allows. Where no token may move, with `deterministic`, it decides nothing.
 """
 
 from __future__ import annotations

@@ -46,8 +46,8 @@ def test_another_way_to_compute_has_another(model: Path, config: EngineConfig) -
 
 
 def test_a_measurement_of_the_machine_makes_no_other_model(model: Path) -> None:
-    auto = replace(CONFIG, compute="auto")
-    assert fingerprint(model, replace(auto, min_tile_rows=4)) == fingerprint(model, replace(auto, min_tile_rows=9))
+    mixed = replace(CONFIG, compute="mixed")
+    assert fingerprint(model, replace(mixed, min_tile_rows=4)) == fingerprint(model, replace(mixed, min_tile_rows=9))
 
 
 def test_another_shape_of_pages_has_another(model: Path) -> None:
