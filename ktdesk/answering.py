@@ -7,11 +7,9 @@ from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 
-from ktdesk.options import AnswerOptions, SamplingOptions
+from ktdesk.asking import Asked, AskedModel
 from ktdesk.terminal import note, without_control
 from ktdesk_engine.answer import StreamEvent, Timings
-from ktdesk_engine.config import Request
-from ktdesk_engine.engine import Engine
 from ktdesk_engine.sampler import TokenLogprobs
 
 
@@ -34,42 +32,9 @@ class Answer:
         return f"{prompt}, {answer}, seed {t.seed}"
 
 
-def chat_request(
-    engine: Engine,
-    messages: list[dict[str, str]],
-    answer: AnswerOptions,
-    sampling: SamplingOptions,
-    num_logprobs: int | None = None,
-) -> Request:
-    """The answer to a conversation, by the chat template."""
-    stop = (*(answer.stop or ()), *engine.chat_template.stop)
-    ids = engine.chat_ids(messages, variables=answer.variables)
-    config = sampling.over(engine.recommended_sampling)
-    return Request(ids, config, answer.max_tokens, stop, num_logprobs)
-
-
-def raw_request(
-    engine: Engine,
-    text: str,
-    answer: AnswerOptions,
-    sampling: SamplingOptions,
-    num_logprobs: int | None = None,
-) -> Request:
-    """What comes after a text, without a template."""
-    config = sampling.over(engine.recommended_sampling)
-    return Request(
-        engine.prompt_ids(text),
-        config,
-        answer.max_tokens,
-        tuple(answer.stop or ()),
-        num_logprobs,
-        is_continuation=True,
-    )
-
-
-def open_stream(engine: Engine, request: Request) -> closing[Generator[StreamEvent, None, None]]:
+def open_stream(model: AskedModel, asked: Asked) -> closing[Generator[StreamEvent, None, None]]:
     """The answer's events; leaving the block cancels what is left of it."""
-    return closing(engine.stream(request))
+    return closing(model.stream(asked))
 
 
 def fold(events: Iterator[StreamEvent]) -> Answer:
@@ -86,12 +51,12 @@ def fold(events: Iterator[StreamEvent]) -> Answer:
     return Answer("".join(texts), tuple(ids), tuple(logprobs), event.finish_reason, event.timings)
 
 
-def print_answer(engine: Engine, request: Request, written: list[str] | None = None) -> Answer:
+def print_answer(model: AskedModel, asked: Asked, written: list[str] | None = None) -> Answer:
     """Writes the answer to standard output as it comes, and its statistics to standard error.
 
     written: takes the pieces, for a caller who wants them even if the answer is stopped by Ctrl-C.
     """
-    with open_stream(engine, request) as events:
+    with open_stream(model, asked) as events:
         answer = fold(_printed(events, [] if written is None else written))
     print(flush=True)
     note(answer.statistics)

@@ -5,16 +5,14 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
-from ktdesk.answering import chat_request, print_answer
+from ktdesk.answering import print_answer
+from ktdesk.asking import Asked, AskedModel
 from ktdesk.command import tell_error
 from ktdesk.conversation import Conversation
-from ktdesk.loading import loaded_engine
-from ktdesk.options import AnswerOptions, EngineOptions, SamplingOptions
+from ktdesk.options import AnswerOptions, SamplingOptions
 from ktdesk.terminal import note, on_one_line
 from ktdesk.text_input import piped_lines
-from ktdesk_engine.engine import Engine
 from ktdesk_engine.errors import ContextOverflowError, RequestError
 
 PROMPT = "> "
@@ -27,22 +25,20 @@ HELP = """\
 A message that begins with a slash: put a space before it."""
 
 
-def chat_with(path: Path, answer: AnswerOptions, sampling: SamplingOptions, engine: EngineOptions) -> None:
-    with loaded_engine(path, engine) as loaded:
-        chat = Chat(loaded, answer, sampling)
-        if sys.stdin.isatty():
-            name = on_one_line(str(loaded.file.metadata.get("general.name", path.name)))
-            note(f"{name}, context {loaded.context:,} tokens. /help lists commands.")
-        for line in _lines():
-            if not chat.take(line):
-                return
+def chat_with(model: AskedModel, answer: AnswerOptions, sampling: SamplingOptions) -> None:
+    chat = Chat(model, answer, sampling)
+    if sys.stdin.isatty():
+        note(f"{on_one_line(model.title)}, context {model.context:,} tokens. /help lists commands.")
+    for line in _lines():
+        if not chat.take(line):
+            return
 
 
 class Chat:
     """One chat. Its commands are the methods in `_commands`."""
 
-    def __init__(self, engine: Engine, answer: AnswerOptions, sampling: SamplingOptions) -> None:
-        self._engine = engine
+    def __init__(self, model: AskedModel, answer: AnswerOptions, sampling: SamplingOptions) -> None:
+        self._model = model
         self._answer = answer
         self._sampling = sampling
         self.conversation = Conversation(answer.system)
@@ -89,10 +85,10 @@ class Chat:
         self.conversation.ask(text)
         written: list[str] = []
         try:
-            request = chat_request(self._engine, self.conversation.messages, self._answer, self._sampling)
-            finish_reason = print_answer(self._engine, request, written).finish_reason
-            if finish_reason == "length":
-                self._explain_length(len(request.token_ids))
+            asked = Asked(self.conversation.messages, self._answer, self._sampling)
+            answer = print_answer(self._model, asked, written)
+            if answer.finish_reason == "length":
+                self._explain_length(answer.timings.num_prompt_tokens)
         except KeyboardInterrupt:
             print(flush=True)
             note("stopped")
@@ -103,9 +99,9 @@ class Chat:
         self.conversation.answer("".join(written))
 
     def _explain_length(self, num_prompt_tokens: int) -> None:
-        room = self._engine.context - num_prompt_tokens
+        room = self._model.context - num_prompt_tokens
         if self._answer.max_tokens is None or self._answer.max_tokens >= room:
-            note(f"the context of {self._engine.context:,} tokens is full: /reset begins anew")
+            note(f"the context of {self._model.context:,} tokens is full: /reset begins anew")
         else:
             note(f"stopped at --max-tokens {self._answer.max_tokens}")
 

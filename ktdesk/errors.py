@@ -1,8 +1,9 @@
 """Every error the app raises on purpose; those of engine and wizard pass through it.
 
 AppError
-├── PortError     a server cannot listen where it should
-└── UsageError    the command line asks for what makes no sense
+├── PortError        a server cannot listen where it should
+├── ServerGoneError  a server ended before its answer did
+└── UsageError       the command line asks for what makes no sense
 """
 
 from __future__ import annotations
@@ -18,3 +19,7 @@ class UsageError(AppError):
 
 class PortError(AppError):
     """A server cannot listen where it should."""
+
+
+class ServerGoneError(AppError):
+    """A server ended before its answer did."""

@@ -27,7 +27,7 @@ MEANING = {
     ExitCode.MODEL_FILE: "a model file is missing, damaged or incomplete",
     ExitCode.UNSUPPORTED: "the file is sound, but holds what ktdesk does not know",
     ExitCode.REQUEST: "the prompt is too long, or the chat template refused it",
-    ExitCode.RESOURCES: "not enough memory or disk, a folder cannot be written, or a port is taken",
+    ExitCode.RESOURCES: "not enough memory or disk, a folder cannot be written, a port is taken, or a server went away",
     ExitCode.FETCH: "something could not be fetched",
     ExitCode.HUNG_UP: "stopped by SIGHUP: its terminal was closed",
     ExitCode.INTERRUPTED: "stopped by Ctrl-C",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 
-from ktdesk.errors import PortError, UsageError
+from ktdesk.errors import PortError, ServerGoneError, UsageError
 from ktdesk.exit_codes import ExitCode
 from ktdesk.options import as_typed
 from ktdesk_engine.errors import (
@@ -23,6 +23,7 @@ _CODES: tuple[tuple[type[BaseException], ExitCode], ...] = (
     (BrokenPipeError, ExitCode.OUTPUT_CLOSED),
     (UsageError, ExitCode.USAGE),
     (PortError, ExitCode.RESOURCES),
+    (ServerGoneError, ExitCode.RESOURCES),
     (ConfigError, ExitCode.USAGE),
     (UnsupportedError, ExitCode.UNSUPPORTED),
     (RequestError, ExitCode.REQUEST),

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import math
 import sys
-import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
-from ktdesk.answering import Answer, chat_request, fold, open_stream, print_answer, raw_request
+from ktdesk.answering import Answer, fold, open_stream, print_answer
+from ktdesk.asking import Asked, AskedModel
 from ktdesk.errors import UsageError
-from ktdesk.json_output import json_text
-from ktdesk.loading import loaded_engine
-from ktdesk.options import AnswerOptions, EngineOptions, SamplingOptions
+from ktdesk.options import AnswerOptions, SamplingOptions
 from ktdesk.text_input import piped_text
-from ktdesk_engine.config import Request
-from ktdesk_engine.engine import Engine
 from ktdesk_engine.sampler import TokenLogprobs
 
 FROM_STDIN = "-"
@@ -42,37 +38,26 @@ def read_prompt(argument: str | None) -> str:
     return text
 
 
-def answer_once(
-    path: Path, prompt: Prompt, answer: AnswerOptions, sampling: SamplingOptions, engine: EngineOptions
-) -> None:
+def answer_once(model: AskedModel, prompt: Prompt, answer: AnswerOptions, sampling: SamplingOptions) -> None:
     """Streams the answer to standard output."""
-    with loaded_engine(path, engine) as loaded:
-        print_answer(loaded, _request(loaded, prompt, answer, sampling))
+    print_answer(model, _asked(prompt, answer, sampling))
 
 
-def answer_as_json(
-    path: Path, prompt: Prompt, answer: AnswerOptions, sampling: SamplingOptions, engine: EngineOptions
-) -> None:
-    """Prints one JSON object once the answer is whole."""
-    started = time.perf_counter()
-    with loaded_engine(path, engine) as loaded:
-        load_seconds = time.perf_counter() - started
-        request = _request(loaded, prompt, answer, sampling)
-        with open_stream(loaded, request) as events:
-            whole = fold(events)
-        facts = {"model": str(path), **_facts(loaded, request, whole), "load_seconds": load_seconds}
-    print(json_text(facts))
+def answer_facts(model: AskedModel, prompt: Prompt, answer: AnswerOptions, sampling: SamplingOptions) -> dict[str, Any]:
+    """What `--json` tells, once the answer is whole."""
+    asked = _asked(prompt, answer, sampling)
+    with open_stream(model, asked) as events:
+        return _facts(model, asked, fold(events))
 
 
-def _request(engine: Engine, prompt: Prompt, answer: AnswerOptions, sampling: SamplingOptions) -> Request:
-    if prompt.raw:
-        return raw_request(engine, prompt.text, answer, sampling, prompt.num_logprobs)
+def _asked(prompt: Prompt, answer: AnswerOptions, sampling: SamplingOptions) -> Asked:
     messages = [*answer.first_messages, {"role": "user", "content": prompt.text}]
-    return chat_request(engine, messages, answer, sampling, prompt.num_logprobs)
+    return Asked(prompt.text if prompt.raw else messages, answer, sampling, prompt.num_logprobs)
 
 
-def _facts(engine: Engine, request: Request, answer: Answer) -> dict[str, Any]:
+def _facts(model: AskedModel, asked: Asked, answer: Answer) -> dict[str, Any]:
     timings = answer.timings
+    sampling = asked.sampling.over(model.recommended_sampling)
     facts: dict[str, Any] = {
         "text": answer.text,
         "finish_reason": answer.finish_reason,
@@ -84,21 +69,20 @@ def _facts(engine: Engine, request: Request, answer: Answer) -> dict[str, Any]:
         "prefill_tok_s": timings.prefill_tok_s,
         "decode_tok_s": timings.decode_tok_s,
         "seed": timings.seed,
-        "sampling": {**asdict(request.sampling), "seed": timings.seed},
-        "engine": asdict(engine.config),
+        "sampling": {**asdict(sampling), "seed": timings.seed},
+        "engine": model.config_facts,
     }
-    if request.num_logprobs is not None:
-        facts["logprobs"] = [_logprob_facts(engine, entry) for entry in answer.logprobs]
+    if asked.num_logprobs is not None:
+        facts["logprobs"] = _logprob_facts(model, answer.logprobs)
     return facts
 
 
-def _logprob_facts(engine: Engine, entry: TokenLogprobs) -> dict[str, Any]:
-    top = [_token_facts(engine, token_id, logprob) for token_id, logprob in entry.top]
-    return {**_token_facts(engine, entry.token_id, entry.logprob), "top": top}
+def _logprob_facts(model: AskedModel, entries: Sequence[TokenLogprobs]) -> list[dict[str, Any]]:
+    ids = sorted({token_id for entry in entries for token_id in (entry.token_id, *(pair[0] for pair in entry.top))})
+    texts = dict(zip(ids, model.token_texts(ids), strict=True))
 
+    def fact(token_id: int, logprob: float) -> dict[str, Any]:
+        """JSON has no infinity: a log-probability of zero probability is null."""
+        return {"id": token_id, "token": texts[token_id], "logprob": logprob if math.isfinite(logprob) else None}
 
-def _token_facts(engine: Engine, token_id: int, logprob: float) -> dict[str, Any]:
-    """JSON has no infinity: a log-probability of zero probability is null."""
-    in_vocabulary = token_id < engine.tokenizer.vocab_size
-    token = engine.tokenizer.token_bytes(token_id).decode(errors="replace") if in_vocabulary else ""
-    return {"id": token_id, "token": token, "logprob": logprob if math.isfinite(logprob) else None}
+    return [{**fact(entry.token_id, entry.logprob), "top": [fact(*pair) for pair in entry.top]} for entry in entries]

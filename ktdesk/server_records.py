@@ -8,6 +8,7 @@ import signal
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -25,6 +26,9 @@ class ServerRecord:
     model: str
     path: str
     log: str
+    needs_key: bool
+    options: dict[str, Any]
+    """Of the engine, as they were given."""
 
     @property
     def is_alive(self) -> bool:

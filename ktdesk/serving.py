@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import psutil
@@ -40,7 +40,7 @@ def serve_model(
     GGUFFile.open(path).close()
     with listening_socket(server) as listener:
         host = ModelHost(path, config, server, lambda loaded: _scheduled(loaded, limits, cache))
-        record = _record(host, settings, server, listener)
+        record = _record(host, settings, server, engine, listener)
         _log_to(Path(record.log))
         state_file = write_record(settings, record)
         try:
@@ -60,7 +60,9 @@ def _scheduled(engine: Engine, limits: SchedulerLimits, cache: CacheLimits) -> S
         return ScheduledEngine(engine, limits, replace(cache, disk_bytes=0))
 
 
-def _record(host: ModelHost, settings: Settings, server: ServerSettings, listener: socket.socket) -> ServerRecord:
+def _record(
+    host: ModelHost, settings: Settings, server: ServerSettings, engine: EngineOptions, listener: socket.socket
+) -> ServerRecord:
     port = listener.getsockname()[1]
     name = f"[{server.host}]" if ":" in server.host else server.host
     return ServerRecord(
@@ -71,6 +73,8 @@ def _record(host: ModelHost, settings: Settings, server: ServerSettings, listene
         model=host.name,
         path=str(host.path.absolute()),
         log=str(log_path(settings, port)),
+        needs_key=server.api_key is not None,
+        options=asdict(engine),
     )
 
 

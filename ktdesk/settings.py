@@ -9,6 +9,7 @@ from ktdesk.errors import UsageError
 
 HOME_VARIABLE = "KTDESK_HOME"
 DEMO_VARIABLE = "KTDESK_DEMO_MODEL"
+KEY_VARIABLE = "KTDESK_API_KEY"
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,9 @@ from ktdesk.options import AnswerOptions, EngineOptions, SamplingOptions
 def chat(
     ctx: typer.Context,
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A GGUF file (any shard of several), or 'demo'.")],
+    no_server: Annotated[
+        bool, typer.Option("--no-server", help="Load the model here, even if a server has it.")
+    ] = False,
     *,
     answer: AnswerOptions,
     sampling: SamplingOptions,
@@ -20,9 +23,13 @@ def chat(
 ) -> None:
     """Talk with a model, line by line.
 
+    A server that has the model (`ktdesk serve`) answers; else the model is loaded here.
     Ctrl-C stops an answer; at the prompt, Ctrl-C or Ctrl-D leaves. /help lists the commands.
     """
     from ktdesk.chat_loop import chat_with
+    from ktdesk.finding import asked_model
     from ktdesk.model_paths import model_path
 
-    chat_with(model_path(model, settings_of(ctx)), answer, sampling, engine)
+    path = model_path(model, settings_of(ctx))
+    with asked_model(path, settings_of(ctx), engine, local=no_server) as asked:
+        chat_with(asked, answer, sampling)

@@ -40,6 +40,7 @@ def demo(
     answered with --temperature 0 unless you say otherwise.
     """
     from ktdesk.chat_loop import chat_with
+    from ktdesk.finding import asked_model
     from ktdesk.model_paths import demo_path
     from ktdesk.one_shot import Prompt, answer_once
 
@@ -48,9 +49,11 @@ def demo(
         answer = replace(answer, max_tokens=MAX_TOKENS)
     if fetch_only:
         print(path)
-    elif question is None:
-        chat_with(path, answer, sampling, engine)
-    else:
-        if sampling.temperature is None:
-            sampling = replace(sampling, temperature=0.0)
-        answer_once(path, Prompt(question), answer, sampling, engine)
+        return
+    if question is not None and sampling.temperature is None:
+        sampling = replace(sampling, temperature=0.0)
+    with asked_model(path, settings_of(ctx), engine) as asked:
+        if question is None:
+            chat_with(asked, answer, sampling)
+        else:
+            answer_once(asked, Prompt(question), answer, sampling)

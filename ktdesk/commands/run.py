@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Annotated
 
 import typer
@@ -31,6 +32,9 @@ def run(
             metavar="N", help="With --json: log-probabilities of each token and the N likeliest.", show_default="none"
         ),
     ] = None,
+    no_server: Annotated[
+        bool, typer.Option("--no-server", help="Load the model here, even if a server has it.")
+    ] = False,
     *,
     answer: AnswerOptions,
     sampling: SamplingOptions,
@@ -38,16 +42,25 @@ def run(
 ) -> None:
     """Answer one prompt.
 
-    Text that is piped in comes after PROMPT. Standard output gets the answer and nothing else; statistics go to
-    standard error.
+    A server that has the model (`ktdesk serve`) answers; else the model is loaded for this one answer. Text that is
+    piped in comes after PROMPT. Standard output gets the answer and nothing else; statistics go to standard error.
     """
     if logprobs is not None and not as_json:
         raise UsageError("--logprobs needs --json")
     if raw and (answer.system is not None or answer.think is not None):
         raise UsageError("--raw uses no chat template: leave --system and --think out")
+    from ktdesk.finding import asked_model
+    from ktdesk.json_output import json_text
     from ktdesk.model_paths import model_path
-    from ktdesk.one_shot import Prompt, answer_as_json, answer_once, read_prompt
+    from ktdesk.one_shot import Prompt, answer_facts, answer_once, read_prompt
 
     path = model_path(model, settings_of(ctx))
     wanted = Prompt(read_prompt(prompt), raw, logprobs)
-    (answer_as_json if as_json else answer_once)(path, wanted, answer, sampling, engine)
+    started = time.perf_counter()
+    with asked_model(path, settings_of(ctx), engine, local=no_server) as asked:
+        load_seconds = time.perf_counter() - started
+        if not as_json:
+            answer_once(asked, wanted, answer, sampling)
+            return
+        facts = answer_facts(asked, wanted, answer, sampling)
+    print(json_text({"model": str(path), **facts, "load_seconds": load_seconds}))

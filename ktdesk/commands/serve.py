@@ -11,8 +11,8 @@ import typer
 from ktdesk.command import settings_of
 from ktdesk.exit_codes import ExitCode
 from ktdesk.options import EngineOptions
+from ktdesk.settings import KEY_VARIABLE
 
-KEY_VARIABLE = "KTDESK_API_KEY"
 GIB = 1 << 30
 ServerName = Annotated[
     str | None, typer.Argument(metavar="SERVER", help="Its port or its model.", show_default="the only one")
@@ -47,6 +47,10 @@ class ServeOptions:
     deadline: Annotated[
         float | None,
         typer.Option(metavar="SECONDS", help="Give an answer up that is not whole by then.", show_default="none"),
+    ] = None
+    keep_alive: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="End when nobody asked for so long.", show_default="never"),
     ] = None
     finish_seconds: Annotated[float, typer.Option(help="For answers that run when the server is told to stop.")] = 10.0
 
@@ -99,6 +103,7 @@ def serve(
         max_output_tokens=options.max_output,
         deadline_seconds=options.deadline,
         pins_beginnings=schedule.pin,
+        keep_alive_seconds=options.keep_alive,
         finish_seconds=options.finish_seconds,
     )
     settings = settings_of(ctx)

@@ -85,7 +85,7 @@ async def answer_chunks(model: ServedModel, prepared: Prepared) -> AsyncGenerato
     """One answer as it comes. Raises what the engine raises."""
     parser = prepared.parser()
     num_tokens = 0
-    async with aclosing(_events(model, prepared)) as events:
+    async with aclosing(answer_events(model, prepared)) as events:
         async for event in events:
             num_tokens += len(event.token_ids)
             parts = parser.push(event.text)
@@ -135,7 +135,8 @@ async def several_answers(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _events(model: ServedModel, prepared: Prepared) -> AsyncGenerator[StreamEvent, None]:
+async def answer_events(model: ServedModel, prepared: Prepared) -> AsyncGenerator[StreamEvent, None]:
+    """As the engine tells them."""
     loop = asyncio.get_running_loop()
     arrived: asyncio.Queue[StreamEvent | Exception] = asyncio.Queue()
 

@@ -23,6 +23,7 @@ from ktdesk.server.metrics import Metrics
 from ktdesk.server.ollama import ollama_routes
 from ktdesk.server.openai_chat import chat_routes
 from ktdesk.server.openai_completions import completion_routes
+from ktdesk.server.own_routes import own_routes
 from ktdesk.server.plain_routes import plain_routes
 from ktdesk.server.responses import responses_routes
 from ktdesk.server.settings import ServerSettings
@@ -47,8 +48,7 @@ FAILURES: dict[int | str, dict[str, Any]] = {
 }
 
 
-def make_app(host: ModelHost, settings: ServerSettings) -> ASGIApp:
-    metrics = Metrics()
+def make_app(host: ModelHost, settings: ServerSettings, metrics: Metrics) -> ASGIApp:
     app = FastAPI(
         title="ktdesk",
         version=metadata.version("ktdesk"),
@@ -59,6 +59,7 @@ def make_app(host: ModelHost, settings: ServerSettings) -> ASGIApp:
     for routes in (chat_routes, completion_routes, responses_routes, anthropic_routes, ollama_routes):
         app.include_router(routes(host))
     app.include_router(plain_routes(host, metrics))
+    app.include_router(own_routes(host))
     _tell_failures(app)
     if settings.cors_origins:
         app.add_middleware(

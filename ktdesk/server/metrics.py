@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Mapping
 
 LATENCY_BOUNDS = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0)
 """Seconds."""
+WATCHING = ("/health", "/metrics")
+"""Whoever asks only these does not use the model."""
 
 
 class Metrics:
@@ -17,12 +20,24 @@ class Metrics:
         self._latencies: Counter[float] = Counter()
         self._seconds = 0.0
         self.num_open = 0
+        self._last_used = time.monotonic()
 
     def finished(self, route: str, status: int, seconds: float) -> None:
         """route: as the server names it, so that a client cannot make up new ones."""
         self._requests[route, status] += 1
         self._seconds += seconds
+        if route not in WATCHING:
+            self.note_use()
         self._latencies[next((bound for bound in LATENCY_BOUNDS if seconds <= bound), float("inf"))] += 1
+
+    def note_use(self) -> None:
+        """The time without requests begins anew."""
+        self._last_used = time.monotonic()
+
+    @property
+    def idle_seconds(self) -> float:
+        """Since the last request ended; 0 while one is open."""
+        return 0.0 if self.num_open else time.monotonic() - self._last_used
 
     def text(self, engine_numbers: Mapping[str, float]) -> str:
         lines = ["# TYPE ktdesk_http_requests_total counter"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import logging
 import signal
 import socket
 import threading
@@ -16,8 +17,10 @@ import uvicorn
 from ktdesk.errors import PortError
 from ktdesk.server.app import make_app
 from ktdesk.server.hosting import ModelHost
+from ktdesk.server.metrics import Metrics
 from ktdesk.server.settings import ServerSettings
 
+log = logging.getLogger("ktdesk.server")
 BACKLOG = 256
 CANCEL_SECONDS = 2.0
 """For answers to end that were cancelled."""
@@ -52,9 +55,10 @@ def _explain(settings: ServerSettings, error: OSError) -> str:
 class Server(uvicorn.Server):
     """uvicorn, with our signals: the first lets answers finish for a while, the second ends at once."""
 
-    def __init__(self, config: uvicorn.Config, host: ModelHost) -> None:
+    def __init__(self, config: uvicorn.Config, host: ModelHost, metrics: Metrics) -> None:
         super().__init__(config)
         self._host = host
+        self._metrics = metrics
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -72,6 +76,16 @@ class Server(uvicorn.Server):
         self.force_exit = self.should_exit
         self.stop()
 
+    async def on_tick(self, counter: int) -> bool:
+        """Ten times a second: whether to end."""
+        limit = self._host.settings.keep_alive_seconds
+        if self._host.health.stage == "loading":
+            self._metrics.note_use()
+        elif limit is not None and not self.should_exit and self._metrics.idle_seconds > limit:
+            log.info("nobody asked for %g s", limit)
+            self.stop()
+        return await super().on_tick(counter)
+
     def stop(self) -> None:
         """From any thread."""
         self._host.stop_accepting()
@@ -79,8 +93,9 @@ class Server(uvicorn.Server):
 
 
 def make_server(host: ModelHost, settings: ServerSettings) -> Server:
+    metrics = Metrics()
     config = uvicorn.Config(
-        make_app(host, settings),
+        make_app(host, settings, metrics),
         lifespan="off",
         log_level="warning",
         access_log=False,
@@ -89,7 +104,7 @@ def make_server(host: ModelHost, settings: ServerSettings) -> Server:
         ws="none",
         timeout_graceful_shutdown=max(1, round(settings.finish_seconds)),
     )
-    return Server(config, host)
+    return Server(config, host, metrics)
 
 
 def run_server(

@@ -99,6 +99,13 @@ class ServedModel:
         request = self._request(ids, wanted.sampling, wanted.limits, wanted.grammar)
         return Prepared(replace(request, is_continuation=is_text), deadline_seconds=self._deadline(wanted.limits))
 
+    def bounded(self, request: Request) -> Prepared:
+        """A request as it is, within the server's limits."""
+        self._check_length(len(request.token_ids))
+        given = [number for number in (request.max_tokens, self._settings.max_output_tokens) if number is not None]
+        bounded = replace(request, max_tokens=min(given, default=None))
+        return Prepared(bounded, deadline_seconds=self._settings.deadline_seconds)
+
     def count_chat(self, wanted: ChatWanted) -> int:
         """Tokens of the prompt."""
         return len(self._rendered(wanted)[1])

@@ -32,6 +32,8 @@ class ServerSettings:
     """For requests that allow more, or do not say. None: as long as it takes."""
     pins_beginnings: bool = True
     """System prompts and tools stay cached before all else."""
+    keep_alive_seconds: float | None = None
+    """It ends when nobody asked for so long. None: it does not."""
     finish_seconds: float = 10.0
     """For answers that run when the server is told to stop."""
 
@@ -48,6 +50,8 @@ class ServerSettings:
         for name, value in (("--max-body-bytes", self.max_body_bytes), ("--finish-seconds", self.finish_seconds)):
             if value < 0:
                 raise UsageError(f"{name} must not be negative: {value}")
+        if self.keep_alive_seconds is not None and self.keep_alive_seconds < 0:
+            raise UsageError(f"--keep-alive must not be negative: {self.keep_alive_seconds:g}")
         if self.deadline_seconds is not None and self.deadline_seconds <= 0:
             raise UsageError(f"--deadline must be above 0: {self.deadline_seconds:g}")
 

@@ -10,7 +10,7 @@ import pytest
 from gguf import GGUFWriter
 from running import RunKtdesk, StartKtdesk
 
-from ktdesk.answering import chat_request
+from ktdesk.asking import Asked, LocalModel, request_of
 from ktdesk.chat_loop import Chat
 from ktdesk.conversation import Conversation
 from ktdesk.exit_codes import ExitCode
@@ -30,7 +30,7 @@ def engine(talker: Path) -> Iterator[Engine]:
 
 @pytest.fixture
 def chat(engine: Engine) -> Chat:
-    return Chat(engine, AnswerOptions(max_tokens=4), GREEDY)
+    return Chat(LocalModel(engine), AnswerOptions(max_tokens=4), GREEDY)
 
 
 def roles(conversation: Conversation) -> str:
@@ -53,7 +53,7 @@ def test_each_line_is_answered_and_the_history_kept(chat: Chat, capsys: pytest.C
 
 def test_a_fallback_template_brings_its_own_stop_text(engine: Engine) -> None:
     answer = AnswerOptions(stop=["enough"])
-    request = chat_request(engine, [{"role": "user", "content": "the cat"}], answer, GREEDY)
+    request = request_of(engine, Asked([{"role": "user", "content": "the cat"}], answer, GREEDY))
     assert request.stop == ("enough", "\nUser:")
 
 
@@ -64,7 +64,7 @@ def test_an_empty_line_is_no_message(chat: Chat, capsys: pytest.CaptureFixture[s
 
 
 def test_reset_forgets_the_turns_and_keeps_the_system_message(engine: Engine) -> None:
-    chat = Chat(engine, AnswerOptions(max_tokens=2, system="Be brief."), GREEDY)
+    chat = Chat(LocalModel(engine), AnswerOptions(max_tokens=2, system="Be brief."), GREEDY)
     chat.take("the cat")
     assert roles(chat.conversation) == "sua"
     chat.take("/reset")
@@ -80,7 +80,7 @@ def test_system_begins_anew_with_another_or_none(chat: Chat) -> None:
 
 
 def test_retry_answers_the_last_message_again(engine: Engine) -> None:
-    chat = Chat(engine, AnswerOptions(max_tokens=20), SamplingOptions(temperature=2.0, top_k=0, min_p=0.0))
+    chat = Chat(LocalModel(engine), AnswerOptions(max_tokens=20), SamplingOptions(temperature=2.0, top_k=0, min_p=0.0))
     chat.take("the cat")
     before = list(chat.conversation.messages)
     chat.take("/retry")
@@ -114,7 +114,7 @@ def test_quit_leaves(chat: Chat) -> None:
 
 
 def test_a_full_context_is_said_and_the_chat_goes_on(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
-    chat = Chat(engine, AnswerOptions(max_tokens=4), GREEDY)
+    chat = Chat(LocalModel(engine), AnswerOptions(max_tokens=4), GREEDY)
     chat.take("the cat")
     chat.take("x" * 300)
     error = capsys.readouterr().err
@@ -126,7 +126,7 @@ def test_a_full_context_is_said_and_the_chat_goes_on(engine: Engine, capsys: pyt
 
 
 def test_an_answer_that_fills_the_context_says_so(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
-    chat = Chat(engine, AnswerOptions(), GREEDY)
+    chat = Chat(LocalModel(engine), AnswerOptions(), GREEDY)
     chat.take("the cat")
     assert "context of 256 tokens is full" in capsys.readouterr().err
 
@@ -180,7 +180,7 @@ def test_what_was_said_before_ctrl_c_stays_in_the_history(
             yield event
 
     monkeypatch.setattr(engine, "stream", interrupted)
-    chat = Chat(engine, AnswerOptions(), GREEDY)
+    chat = Chat(LocalModel(engine), AnswerOptions(), GREEDY)
     chat.take("the cat")
     said = capsys.readouterr().out.removesuffix("\n")
     assert len(said) == 3

@@ -12,7 +12,7 @@ import pytest
 from running import RunKtdesk
 
 from ktdesk.exit_codes import MEANING, ExitCode
-from ktdesk.one_shot import Engine
+from ktdesk_engine.engine import Engine
 from ktdesk_engine.models.registry import families
 from ktdesk_engine.quants.formats import WeightType
 

@@ -16,9 +16,9 @@ from tiny_models import TINY, write_model
 from tokenizer_files import sentencepiece_file
 
 from ktdesk.exit_codes import ExitCode
-from ktdesk.one_shot import Engine
 from ktdesk_engine import engine as engine_module
 from ktdesk_engine.config import Request, SamplingConfig
+from ktdesk_engine.engine import Engine
 
 TinyModel = Callable[[str], Path]
 ModelWith = Callable[[Callable[[GGUFWriter], None]], Path]

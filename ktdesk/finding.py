@@ -1,0 +1,80 @@
+"""Where `run`, `chat` and `demo` find their model: at a server that has it, or else loaded here."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from ktdesk.asking import AskedModel, LocalModel
+from ktdesk.loading import loaded_engine
+from ktdesk.options import EngineOptions
+from ktdesk.server_client import ServerModel
+from ktdesk.server_records import ServerRecord, running_servers
+from ktdesk.settings import KEY_VARIABLE, Settings
+from ktdesk.terminal import Progress, note, on_one_line
+
+SECONDS_BETWEEN_LOOKS = 0.1
+
+
+@contextmanager
+def asked_model(path: Path, settings: Settings, options: EngineOptions, *, local: bool = False) -> Iterator[AskedModel]:
+    """Ready to answer. local: in this process, whatever servers run."""
+    record = None if local else _fitting_server(path, settings, options)
+    if record is not None and _waits_until_ready(record):
+        note(f"asking the server at {record.url}")
+        yield ServerModel(record.url, os.environ.get(KEY_VARIABLE) if record.needs_key else None)
+        return
+    with loaded_engine(path, options) as engine:
+        yield LocalModel(engine)
+
+
+def _fitting_server(path: Path, settings: Settings, options: EngineOptions) -> ServerRecord | None:
+    """One that has this file, run as asked for: any way where no options of the engine are given."""
+    for record in running_servers(settings):
+        fits = options == EngineOptions() or record.options == asdict(options)
+        has_key = not record.needs_key or KEY_VARIABLE in os.environ
+        if fits and has_key and _is_same_file(path, record.path):
+            return record
+    return None
+
+
+def _is_same_file(path: Path, other: str) -> bool:
+    try:
+        return os.path.samefile(path, other)
+    except OSError:
+        return False
+
+
+def _waits_until_ready(record: ServerRecord) -> bool:
+    """False where it does not get there."""
+    progress = Progress()
+    if progress.rewrites:
+        progress.step(f"{on_one_line(record.model)} loads at {record.url}")
+    try:
+        while record.is_alive:
+            stage, percent = _health(record.url)
+            if stage != "loading":
+                return stage == "ready"
+            progress.tell(f"{percent:3.0f} %")
+            time.sleep(SECONDS_BETWEEN_LOOKS)
+        return False
+    finally:
+        progress.erase()
+
+
+def _health(url: str) -> tuple[str, float]:
+    """Its stage, and how many percent are loaded."""
+    try:
+        with closing(http.client.HTTPConnection(urlsplit(url).netloc, timeout=10)) as connection:
+            connection.request("GET", "/health")
+            facts = json.loads(connection.getresponse().read())
+        return str(facts["status"]), float(facts["percent"])
+    except (OSError, http.client.HTTPException, ValueError, KeyError):
+        return "gone", 0.0
