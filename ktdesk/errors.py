@@ -3,6 +3,7 @@
 AppError
 ├── PortError        a server cannot listen where it should
 ├── ServerGoneError  a server ended before its answer did
+├── ServerStartError a server that was started did not get ready
 └── UsageError       the command line asks for what makes no sense
 """
 
@@ -23,3 +24,12 @@ class PortError(AppError):
 
 class ServerGoneError(AppError):
     """A server ended before its answer did."""
+
+
+class ServerStartError(AppError):
+    """A server that was started did not get ready."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+        """It ended with this."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 
-from ktdesk.errors import PortError, ServerGoneError, UsageError
+from ktdesk.errors import PortError, ServerGoneError, ServerStartError, UsageError
 from ktdesk.exit_codes import ExitCode
 from ktdesk.options import as_typed
 from ktdesk_engine.errors import (
@@ -43,6 +43,8 @@ _CODES: tuple[tuple[type[BaseException], ExitCode], ...] = (
 
 
 def exit_code_of(error: BaseException) -> ExitCode:
+    if isinstance(error, ServerStartError):
+        return ExitCode(error.exit_code)
     return next((code for kind, code in _CODES if isinstance(error, kind)), ExitCode.UNEXPECTED)
 
 

@@ -7,7 +7,7 @@ import json
 import os
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -18,21 +18,60 @@ from ktdesk.options import EngineOptions
 from ktdesk.server_client import ServerModel
 from ktdesk.server_records import ServerRecord, running_servers
 from ktdesk.settings import KEY_VARIABLE, Settings
+from ktdesk.starting import StartedServer, only_starter
 from ktdesk.terminal import Progress, note, on_one_line
 
 SECONDS_BETWEEN_LOOKS = 0.1
 
 
 @contextmanager
-def asked_model(path: Path, settings: Settings, options: EngineOptions, *, local: bool = False) -> Iterator[AskedModel]:
-    """Ready to answer. local: in this process, whatever servers run."""
-    record = None if local else _fitting_server(path, settings, options)
-    if record is not None and _waits_until_ready(record):
-        note(f"asking the server at {record.url}")
-        yield ServerModel(record.url, os.environ.get(KEY_VARIABLE) if record.needs_key else None)
+def asked_model(
+    path: Path, settings: Settings, options: EngineOptions, *, local: bool = False, keep_alive_seconds: float = 0.0
+) -> Iterator[AskedModel]:
+    """Ready to answer. local: in this process, whatever servers run. keep_alive_seconds: of a server that is started
+    where none has the model; 0: none is started, and the model is loaded in this process."""
+    model = None if local else _model_at_server_if_any(path, settings, options, keep_alive_seconds)
+    if model is not None:
+        yield model
         return
     with loaded_engine(path, options) as engine:
         yield LocalModel(engine)
+
+
+def _model_at_server_if_any(
+    path: Path, settings: Settings, options: EngineOptions, keep_alive_seconds: float
+) -> ServerModel | None:
+    """Where the folder that lists the servers cannot be written, or one does not listen, there is none."""
+    try:
+        return _model_at_server(path, settings, options, keep_alive_seconds)
+    except OSError as error:
+        note(f"no server is asked ({error.strerror or error}); the model is loaded here")
+        return None
+
+
+def _model_at_server(
+    path: Path, settings: Settings, options: EngineOptions, keep_alive_seconds: float
+) -> ServerModel | None:
+    with ExitStack() as cleanup:
+        started: StartedServer | None = None
+        with only_starter(settings):
+            record = _fitting_server(path, settings, options)
+            if record is None and keep_alive_seconds > 0:
+                started = StartedServer(path, settings, options, keep_alive_seconds)
+                cleanup.callback(started.forget)
+                cleanup.callback(started.stop)  # unless it gets ready
+                record = started.record()
+        if record is None:
+            return None
+        if not _waits_until_ready(record):
+            if started is not None:
+                raise started.failure()
+            return None
+        if started is not None:
+            cleanup.pop_all()
+            started.forget()
+    note(f"asking the server at {record.url}" if started is None else f"{record.url} keeps the model for a while")
+    return ServerModel(record.url, os.environ.get(KEY_VARIABLE) if record.needs_key else None)
 
 
 def _fitting_server(path: Path, settings: Settings, options: EngineOptions) -> ServerRecord | None:

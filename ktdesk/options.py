@@ -13,6 +13,15 @@ if TYPE_CHECKING:  # help must answer without the engine
     from ktdesk_engine.config import CacheType, Compute, EngineConfig, SamplingConfig
 
 
+KeepAlive = Annotated[
+    float,
+    typer.Option(
+        envvar="KTDESK_KEEP_ALIVE",
+        metavar="SECONDS",
+        help="A server that is started for this ends when nobody asked it for so long; 0: load the model here.",
+    ),
+]
+KEEP_ALIVE_SECONDS = 600.0
 RENAMED = {"num_threads": "--threads", "num_logprobs": "--logprobs"}
 """Settings of the engine's whose options are not simply their names."""
 

@@ -20,6 +20,7 @@ def _own_user_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pyt
     for name in ("XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"):
         monkeypatch.setenv(name, str(home / name))
     monkeypatch.delenv("KTDESK_ISA", raising=False)
+    monkeypatch.setenv("KTDESK_KEEP_ALIVE", "0")  # no test leaves a server behind
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ktdesk.command import settings_of
-from ktdesk.options import AnswerOptions, EngineOptions, SamplingOptions
+from ktdesk.options import KEEP_ALIVE_SECONDS, AnswerOptions, EngineOptions, KeepAlive, SamplingOptions
 
 
 def chat(
@@ -16,6 +16,7 @@ def chat(
     no_server: Annotated[
         bool, typer.Option("--no-server", help="Load the model here, even if a server has it.")
     ] = False,
+    keep_alive: KeepAlive = KEEP_ALIVE_SECONDS,
     *,
     answer: AnswerOptions,
     sampling: SamplingOptions,
@@ -23,7 +24,7 @@ def chat(
 ) -> None:
     """Talk with a model, line by line.
 
-    A server that has the model (`ktdesk serve`) answers; else the model is loaded here.
+    A server that has the model (`ktdesk serve`) answers; else one is started, which leaves by itself.
     Ctrl-C stops an answer; at the prompt, Ctrl-C or Ctrl-D leaves. /help lists the commands.
     """
     from ktdesk.chat_loop import chat_with
@@ -31,5 +32,5 @@ def chat(
     from ktdesk.model_paths import model_path
 
     path = model_path(model, settings_of(ctx))
-    with asked_model(path, settings_of(ctx), engine, local=no_server) as asked:
+    with asked_model(path, settings_of(ctx), engine, local=no_server, keep_alive_seconds=keep_alive) as asked:
         chat_with(asked, answer, sampling)

@@ -9,7 +9,7 @@ import typer
 
 from ktdesk.command import settings_of
 from ktdesk.errors import UsageError
-from ktdesk.options import AnswerOptions, EngineOptions, SamplingOptions
+from ktdesk.options import KEEP_ALIVE_SECONDS, AnswerOptions, EngineOptions, KeepAlive, SamplingOptions
 from ktdesk.text_input import argument_text
 
 
@@ -35,6 +35,7 @@ def run(
     no_server: Annotated[
         bool, typer.Option("--no-server", help="Load the model here, even if a server has it.")
     ] = False,
+    keep_alive: KeepAlive = KEEP_ALIVE_SECONDS,
     *,
     answer: AnswerOptions,
     sampling: SamplingOptions,
@@ -42,8 +43,9 @@ def run(
 ) -> None:
     """Answer one prompt.
 
-    A server that has the model (`ktdesk serve`) answers; else the model is loaded for this one answer. Text that is
-    piped in comes after PROMPT. Standard output gets the answer and nothing else; statistics go to standard error.
+    A server that has the model (`ktdesk serve`) answers; else one is started, and leaves when it is not asked any
+    more. Text that is piped in comes after PROMPT. Standard output gets the answer and nothing else; statistics go
+    to standard error.
     """
     if logprobs is not None and not as_json:
         raise UsageError("--logprobs needs --json")
@@ -57,7 +59,7 @@ def run(
     path = model_path(model, settings_of(ctx))
     wanted = Prompt(read_prompt(prompt), raw, logprobs)
     started = time.perf_counter()
-    with asked_model(path, settings_of(ctx), engine, local=no_server) as asked:
+    with asked_model(path, settings_of(ctx), engine, local=no_server, keep_alive_seconds=keep_alive) as asked:
         load_seconds = time.perf_counter() - started
         if not as_json:
             answer_once(asked, wanted, answer, sampling)
