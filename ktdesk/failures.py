@@ -16,7 +16,7 @@ from ktdesk_engine.errors import (
     UnsupportedError,
 )
 from ktdesk_profiles.errors import ProfileError
-from ktdesk_wizard.errors import FactsError, FetchError, HomeFolderError, SourceError
+from ktdesk_wizard.errors import FactsError, FetchError, HomeFolderError, SourceError, WishError
 
 _CODES: tuple[tuple[type[BaseException], ExitCode], ...] = (
     (KeyboardInterrupt, ExitCode.INTERRUPTED),
@@ -32,6 +32,7 @@ _CODES: tuple[tuple[type[BaseException], ExitCode], ...] = (
     (EngineError, ExitCode.MODEL_FILE),  # weights that compute nonsense
     (SourceError, ExitCode.MODEL_FILE),
     (FactsError, ExitCode.USAGE),
+    (WishError, ExitCode.USAGE),
     (ProfileError, ExitCode.USAGE),
     (HomeFolderError, ExitCode.RESOURCES),
     (FetchError, ExitCode.FETCH),

@@ -16,7 +16,6 @@ import numpy as np
 
 from ktdesk.exit_codes import ExitCode
 from ktdesk.failures import describe, exit_code_of
-from ktdesk.tensor_classes import TensorGroup, group_tensors
 from ktdesk_engine import kernels
 from ktdesk_engine.backends.cpu import CpuBackend
 from ktdesk_engine.chat.template import ChatTemplate
@@ -30,6 +29,7 @@ from ktdesk_engine.models.base import Decoder
 from ktdesk_engine.models.registry import family_of
 from ktdesk_engine.quants.formats import WeightType
 from ktdesk_engine.tokenizer.tokenizer import Tokenizer
+from ktdesk_wizard.tensor_classes import TensorGroup, group_tensors
 
 T = TypeVar("T")
 

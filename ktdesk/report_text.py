@@ -7,8 +7,8 @@ from dataclasses import asdict
 
 from ktdesk.json_output import json_text
 from ktdesk.model_report import ModelReport, TokenizerFacts
-from ktdesk.tensor_classes import TensorGroup
 from ktdesk.terminal import on_one_line, without_control
+from ktdesk_wizard.tensor_classes import TensorGroup
 
 LABEL_WIDTH = 14
 MAX_LISTED = 6

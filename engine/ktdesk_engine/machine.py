@@ -84,7 +84,7 @@ def thread_places(
     cores = usable_cores(root, cpus)
     nodes = _real_nodes(cores) if num_nodes is None else _pretended_nodes(cores, num_nodes)
     count = num_threads or default_num_threads(root, cpus)
-    shares = [share for share in zip(nodes, _divided(count, [len(node) for node in nodes]), strict=True) if share[1]]
+    shares = [share for share in zip(nodes, divided(count, [len(node) for node in nodes]), strict=True) if share[1]]
     return tuple(
         ThreadPlace(group, _cpus_of_thread(node, i, share, pinning))
         for group, (node, share) in enumerate(shares)
@@ -126,7 +126,7 @@ def _pretended_nodes(cores: Sequence[Core], num_nodes: int) -> list[Sequence[Cor
     return [cores[begin:end] for begin, end in pairwise(bounds)]
 
 
-def _divided(count: int, weights: Sequence[int]) -> list[int]:
+def divided(count: int, weights: Sequence[int]) -> list[int]:
     """Whole numbers in proportion to the weights; their sum is count."""
     total, so_far, bounds = sum(weights), 0, [0]
     for weight in weights:

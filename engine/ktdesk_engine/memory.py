@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Protocol
+
 from ktdesk_engine.config import CacheType, Compute
 from ktdesk_engine.errors import ConfigError, ResourceError
-from ktdesk_engine.kv_cache import PAGE_SIZE, cache_bytes, check_cache_type
-from ktdesk_engine.models.base import Decoder
+from ktdesk_engine.kv_cache import PAGE_SIZE, LayerCacheShape, cache_bytes, check_cache_type
 
 CACHE_SHARE = 0.25
 """Of the available memory that the cache may take where the user names no context: the rest is for the weights."""
+
+
+class CachedModel(Protocol):
+    """What is asked of a model here."""
+
+    @property
+    def context_length(self) -> int:
+        """Tokens it was trained for."""
+
+    @property
+    def cache_shapes(self) -> Sequence[LayerCacheShape]:
+        """What each layer keeps of a token."""
 
 
 def decide_cache_type(wish: CacheType | None, compute: Compute) -> CacheType:
@@ -20,7 +34,7 @@ def decide_cache_type(wish: CacheType | None, compute: Compute) -> CacheType:
 
 
 def decide_context(
-    wish: int | None, model: Decoder, available_bytes: int, cache_type: CacheType, num_sequences: int = 1
+    wish: int | None, model: CachedModel, available_bytes: int, cache_type: CacheType, num_sequences: int = 1
 ) -> int:
     """Tokens of context, for each of so many sequences. A wish is kept or refused; without one, what the model was
     trained for as far as it fits."""

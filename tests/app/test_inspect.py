@@ -19,10 +19,10 @@ from running import RunKtdesk, StartKtdesk
 from ktdesk.exit_codes import ExitCode
 from ktdesk.model_report import read_report
 from ktdesk.report_text import as_text, to_json
-from ktdesk.tensor_classes import tensor_class
 from ktdesk_engine.errors import EngineError
 from ktdesk_engine.gguf.file import GGUFFile
 from ktdesk_engine.gguf.types import FOREIGN_TYPES
+from ktdesk_wizard.tensor_classes import tensor_class
 
 TinyModel = Callable[[str], Path]
 ModelWith = Callable[[Callable[[GGUFWriter], None]], Path]

@@ -3,6 +3,7 @@
 WizardError
 ├── SourceError       what a model is to be made from is missing, or is not what it should be
 ├── FactsError        a file of facts about a machine says what no machine has
+├── WishError         wishes for a plan contradict each other
 ├── FetchError        it could not be fetched: no network, no pip
 └── HomeFolderError   the user's data folder has no room, or cannot be written
 
@@ -22,6 +23,10 @@ class SourceError(WizardError):
 
 class FactsError(WizardError):
     """A file of facts about a machine has an unknown, missing or wrong key."""
+
+
+class WishError(WizardError):
+    """What is asked of a plan makes no sense."""
 
 
 class FetchError(WizardError):

@@ -22,7 +22,16 @@ from ktdesk_engine.kernels.operations import (
     rope,
     turns,
 )
-from ktdesk_engine.kernels.packing import PANEL_ROWS, BadBlockError, Source, check, has_panels, pack, packed_bytes
+from ktdesk_engine.kernels.packing import (
+    PANEL_ROWS,
+    BadBlockError,
+    Source,
+    check,
+    has_panels,
+    pack,
+    packed_bytes,
+    panels_bytes,
+)
 from ktdesk_engine.kernels.paged_attention import (
     CACHE_PADDING,
     AttentionRule,
@@ -85,6 +94,7 @@ __all__ = [
     "only_expert_mlp",
     "pack",
     "packed_bytes",
+    "panels_bytes",
     "rms_norm",
     "rms_norm_in_place",
     "rope",

@@ -10,6 +10,7 @@ from ktdesk_engine.kernels import _kernels
 from ktdesk_engine.kernels.arrays import Blocks, panel_memory
 from ktdesk_engine.kernels.pools import WorkerPool
 from ktdesk_engine.kernels.weights import PackedShape, Weight
+from ktdesk_engine.quants.formats import WeightType
 
 PANEL_ROWS = 16
 STEP_BYTES = 64 * 2**20
@@ -44,8 +45,12 @@ def has_panels(weight: Weight) -> bool:
 
 def packed_bytes(weight: Weight) -> int:
     """What the weight takes in panels; 0 where it has none."""
-    panel_bytes = _kernels.panel_bytes(int(weight.type), weight.row_length)
-    return math.prod(weight.blocks.shape[:-2]) * _num_panels(weight.num_rows) * panel_bytes
+    return panels_bytes(weight.type, math.prod(weight.blocks.shape[:-2]), weight.num_rows, weight.row_length)
+
+
+def panels_bytes(weight_type: WeightType, num_matrices: int, num_rows: int, row_length: int) -> int:
+    """As `packed_bytes`, for weights of which only the shape is known."""
+    return num_matrices * _num_panels(num_rows) * _kernels.panel_bytes(int(weight_type), row_length)
 
 
 def pack(pool: WorkerPool, weight: Weight, source: Source = IN_MEMORY) -> Weight:

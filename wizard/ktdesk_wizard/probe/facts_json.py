@@ -5,6 +5,7 @@ A file may hold all facts or only those that differ; a bare value in place of a 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -31,10 +32,18 @@ def facts_to_json(facts: Any) -> Any:
 def read_what_if(path: Path, facts: MachineFacts) -> MachineFacts:
     """These facts, with what the file says in their place. FactsError where it says what no machine has."""
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        values = _parsed(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise FactsError(f"{path}: neither JSON nor YAML: {' '.join(str(error).split())}") from None
     return overlay(facts, values, str(path))
+
+
+def _parsed(text: str) -> object:
+    """JSON first: of its numbers some, such as 1e+16, are texts in YAML."""
+    try:
+        return cast("object", json.loads(text))
+    except ValueError:
+        return cast("object", yaml.safe_load(text))
 
 
 def overlay(facts: MachineFacts, values: object, origin: str) -> MachineFacts:

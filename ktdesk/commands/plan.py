@@ -1,0 +1,91 @@
+"""`ktdesk plan`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from ktdesk.command import settings_of
+from ktdesk.exit_codes import ExitCode
+
+if TYPE_CHECKING:  # help must answer without the engine
+    from ktdesk_wizard.plan.wishes import Devices, Wishes
+
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class WishOptions:
+    context: Annotated[
+        int | None, typer.Option(help="Tokens of prompt and answer together.", show_default="as trained, if it fits")
+    ] = None
+    cache_type: Annotated[
+        str | None, typer.Option(help="float32, f16, bf16 or q8_0.", show_default="f16; float32 in float32")
+    ] = None
+    sequences: Annotated[int, typer.Option(help="Whole contexts at the same time.")] = 1
+    threads: Annotated[int | None, typer.Option(help="Threads to compute on.", show_default="a core each")] = None
+    compute: Annotated[str, typer.Option(help="auto or float32.")] = "auto"
+    max_memory: Annotated[
+        float | None,
+        typer.Option(metavar="GIB", help="Of main memory, for all of ktdesk.", show_default="what is free"),
+    ] = None
+    max_gpu_memory: Annotated[
+        float | None, typer.Option(metavar="GIB", help="Of each card.", show_default="what is free")
+    ] = None
+    device: Annotated[str, typer.Option(help="auto, cpu or gpu.")] = "auto"
+
+    @property
+    def wishes(self) -> Wishes:
+        from ktdesk.errors import UsageError
+        from ktdesk_engine.config import CACHE_TYPES
+        from ktdesk_wizard.plan.wishes import Wishes
+
+        if self.compute not in ("auto", "float32"):
+            raise UsageError(f"--compute must be auto or float32 for a plan: {self.compute!r}")
+        if self.cache_type is not None and self.cache_type not in CACHE_TYPES:
+            raise UsageError(f"--cache-type must be one of {', '.join(CACHE_TYPES)}: {self.cache_type!r}")
+        return Wishes(
+            context=self.context,
+            cache_type=self.cache_type,
+            num_sequences=self.sequences,
+            num_threads=self.threads,
+            exact=self.compute == "float32",
+            max_memory_bytes=_bytes(self.max_memory),
+            max_gpu_bytes=_bytes(self.max_gpu_memory),
+            devices=cast("Devices", self.device),
+        )
+
+
+def _bytes(gib: float | None) -> int | None:
+    return None if gib is None else int(gib * GIB)
+
+
+def plan(
+    ctx: typer.Context,
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A GGUF file, or 'demo'.")],
+    wishes: WishOptions,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    what_if: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Facts to plan with in place of this machine's: of `probe --json`, or some."),
+    ] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Show each formula, and what was decided against.")
+    ] = False,
+    why_not: Annotated[
+        str | None, typer.Option(metavar="QUANT", help="Compare with another quantization, such as Q8_0.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="End with 0 even if it does not fit.")] = False,
+) -> int:
+    """Compute what a model needs on this machine, whether it fits, and how fast it should be. Nothing is loaded.
+
+    Ends with 6 if it does not fit, unless --force is given.
+    """
+    from ktdesk.planning import planned
+
+    result = planned(model, wishes.wishes, settings_of(ctx), what_if=what_if, why_not=why_not)
+    print(result.as_json() if as_json else result.as_text(explain=explain))
+    does_not_fit = result.plan.verdict.kind == "does not fit"
+    return ExitCode.RESOURCES if does_not_fit and not force else ExitCode.OK

@@ -1,0 +1,90 @@
+"""A plan for people, 80 columns wide where it can be."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from textwrap import wrap
+
+from ktdesk.amounts import bytes_text
+from ktdesk.terminal import on_one_line
+from ktdesk_wizard.plan.plan import Plan, Prediction
+
+LABEL_WIDTH = 14
+WIDTH = 80
+
+
+def as_text(plan: Plan, *, explain: bool) -> str:
+    """explain: with the formula behind each number, the lanes of the speeds, and what was decided against."""
+    parts = [_head(plan), _ledger(plan, explain), _totals(plan), _speeds(plan, explain), _remarks(plan, explain)]
+    return "\n\n".join("\n".join(lines) for part in parts if (lines := list(part)))
+
+
+def _head(plan: Plan) -> Iterator[str]:
+    yield _line("model", f"{plan.model} ({plan.architecture})")
+    about = "about " if plan.is_estimate else ""
+    yield _line("file", f"{plan.source}, {plan.quantization}, {about}{bytes_text(plan.file_bytes)}")
+    yield _line("verdict", f"{plan.verdict.kind}: {plan.verdict.message}")
+    if plan.verdict.change:
+        yield _line("it would fit", f"with {plan.verdict.change}")
+    sequences = f" for each of {plan.num_sequences}" if plan.num_sequences > 1 else ""
+    yield _line("context", f"{plan.context:,} tokens{sequences}, cache in {plan.cache_type}")
+    yield _line("threads", f"{plan.num_threads}, {plan.isa}, compute {plan.compute}")
+    if len(plan.nodes) > 1:
+        for share in plan.nodes:
+            of_weights = f"{share.num_threads} threads, {bytes_text(share.weight_bytes)} of weights"
+            free = "" if share.free_bytes is None else f", {bytes_text(share.free_bytes)} free"
+            yield _line(f"  node {share.node}", f"{of_weights}{free}")
+    for part in plan.gpu_parts:
+        layers = f"layers {part.first_layer} to {part.last_layer}"
+        yield _line(f"  card {part.gpu}", f"{layers}, {part.experts_per_layer} routed experts of each")
+
+
+def _ledger(plan: Plan, explain: bool) -> Iterator[str]:
+    yield f"{'where':<9}{'what':<24}{'bytes':>12}" + ("  how" if explain else "")
+    for entry in plan.ledger:
+        transient = " (while loading)" if entry.is_transient else ""
+        line = f"{entry.place:<9}{entry.what + transient:<24}{bytes_text(entry.num_bytes):>12}"
+        yield f"{line}  {entry.formula}" if explain else line
+
+
+def _totals(plan: Plan) -> Iterator[str]:
+    for total in plan.totals:
+        free = "unknown" if total.free_bytes is None else bytes_text(total.free_bytes)
+        yield _line(total.place, f"{bytes_text(total.num_bytes)} at the most, of {free} available")
+
+
+def _speeds(plan: Plan, explain: bool) -> Iterator[str]:
+    for prediction in (plan.prefill, plan.decode, plan.decode_deep):
+        yield f"{prediction.what:<32}{_speed(prediction)}"
+        if explain:
+            for lane in prediction.lanes:
+                times = f"{lane.min_seconds * 1e3:,.1f} to {lane.max_seconds * 1e3:,.1f} ms"
+                yield f"  {lane.name:<14}{lane.amount}: {times}"
+    if plan.decode.lanes:
+        yield f"From: {plan.decode.basis}."
+
+
+def _speed(prediction: Prediction) -> str:
+    if prediction.min_tok_s is None or prediction.max_tok_s is None:
+        return prediction.basis
+    interval = f"{_number(prediction.min_tok_s)} to {_number(prediction.max_tok_s)} tok/s"
+    return f"{interval}, limited by {prediction.limiting_lane}"
+
+
+def _number(tok_s: float) -> str:
+    return f"{tok_s:,.0f}" if tok_s >= 100 else f"{tok_s:.1f}"
+
+
+def _remarks(plan: Plan, explain: bool) -> Iterator[str]:
+    for note in plan.notes:
+        yield from wrap(on_one_line(f"Note: {note}."), WIDTH, subsequent_indent="  ")
+    if explain:
+        for rejected in plan.rejected:
+            text = on_one_line(f"Not {rejected.what}: {rejected.why}.")
+            yield from wrap(text, WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+    yield f"Run it with: {shlex.join(plan.command)}"
+
+
+def _line(label: str, value: str) -> str:
+    return f"{label:<{LABEL_WIDTH}}{on_one_line(value)}"

@@ -1,0 +1,114 @@
+"""`ktdesk plan`: the same facts, header and wishes give the same plan; and what it predicts is what is used."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from captured import captured_facts
+from running import RunKtdesk
+
+from ktdesk.exit_codes import ExitCode
+from ktdesk.json_output import json_text
+from ktdesk_wizard.probe.facts_json import facts_to_json
+
+TinyModel = Callable[[str], Path]
+MIB = 2**20
+
+
+@pytest.fixture
+def desktop(tmp_path: Path) -> Path:
+    """The facts of a captured machine, in a file."""
+    path = tmp_path / "machine.json"
+    path.write_text(json_text(facts_to_json(captured_facts("desktop", tmp_path / "tree"))), encoding="utf-8")
+    return path
+
+
+def test_a_plan_of_a_file_says_what_runs_it(ktdesk: RunKtdesk, tiny_model: TinyModel) -> None:
+    path = tiny_model("qwen3moe")
+    plan = json.loads(ktdesk("plan", path, "--json", "--context", 256).out)
+    assert plan["verdict"]["kind"] == "fits"
+    assert plan["command"] == ["ktdesk", "chat", str(path), "--context", "256"]
+    assert plan["totals"][0]["num_bytes"] > plan["file_bytes"]
+
+
+def test_a_plan_for_another_machine_depends_on_nothing_here(
+    ktdesk: RunKtdesk, tiny_model: TinyModel, desktop: Path
+) -> None:
+    plans = [ktdesk("plan", tiny_model("gpt-oss"), "--what-if", desktop, "--json").out for _ in range(2)]
+    assert plans[0] == plans[1]
+    plan = json.loads(plans[0])
+    assert (plan["num_threads"], plan["isa"]) == (16, "avx512")
+    assert any("RTX 4090" in rejected["what"] for rejected in plan["rejected"])
+    assert plan["decode"]["max_tok_s"] > plan["decode"]["min_tok_s"] > 0
+
+
+def test_people_see_verdict_ledger_and_command_and_with_explain_each_formula(
+    ktdesk: RunKtdesk, tiny_model: TinyModel, desktop: Path
+) -> None:
+    short = ktdesk("plan", tiny_model("gpt-oss"), "--what-if", desktop).out
+    long = ktdesk("plan", tiny_model("gpt-oss"), "--what-if", desktop, "--explain").out
+    assert "verdict       fits" in short
+    assert "Run it with: ktdesk chat" in short
+    assert "a window of 16 would do" in long
+    assert "a window of 16 would do" not in short
+    assert "Not a cache in q8_0" in long
+
+
+def test_what_does_not_fit_ends_with_6_unless_forced(ktdesk: RunKtdesk, tiny_model: TinyModel) -> None:
+    arguments = ("plan", tiny_model("qwen3moe"), "--max-memory", "0.01")
+    refused, forced = ktdesk(*arguments), ktdesk(*arguments, "--force")
+    assert refused.code == ExitCode.RESOURCES
+    assert "does not fit" in refused.out
+    assert forced.code == ExitCode.OK
+    assert forced.out == refused.out
+
+
+def test_another_quantization_is_compared(ktdesk: RunKtdesk, tiny_model: TinyModel, desktop: Path) -> None:
+    result = ktdesk("plan", tiny_model("qwen3moe"), "--what-if", desktop, "--why-not", "q4_k_m")
+    assert "Q4_K_M: " in result.out
+    answer = json.loads(ktdesk("plan", tiny_model("qwen3moe"), "--what-if", desktop, "--why-not", "Q8_0", "--json").out)
+    assert answer["why_not"]["what"] == "Q8_0"
+
+
+def test_what_makes_no_sense_is_one_line(ktdesk: RunKtdesk, tiny_model: TinyModel, tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.json"
+    wrong.write_text('{"memory": {"size": 3}}')
+    model = tiny_model("qwen3moe")
+    for arguments, code, message in (
+        (("--what-if", wrong), ExitCode.USAGE, "unknown key 'size'"),
+        (("--what-if", tmp_path / "absent"), ExitCode.MODEL_FILE, "No such file"),
+        (("--why-not", "Q9"), ExitCode.USAGE, "known are BF16"),
+        (("--context", "99999"), ExitCode.USAGE, "trained for 512"),
+        (("--cache-type", "f8"), ExitCode.USAGE, "--cache-type must be one of"),
+        (("--compute", "int8"), ExitCode.USAGE, "--compute must be"),
+        (("--device", "tpu"), ExitCode.USAGE, "devices must be one of"),
+    ):
+        result = ktdesk("plan", model, *arguments)
+        assert result.code == code
+        assert message in result.error
+    assert ktdesk("plan", tmp_path / "absent.gguf").code == ExitCode.MODEL_FILE
+
+
+@pytest.mark.parametrize("num_words", [1, 1700], ids=["short", "full"])
+def test_the_memory_that_is_used_is_what_was_planned(ktdesk: RunKtdesk, demo_model: Path, num_words: int) -> None:
+    """Within 5 %. What a short prompt leaves of the cache is not touched."""
+    plan = json.loads(ktdesk("plan", demo_model, "--context", "2048", "--json").out)
+    planned = plan["totals"][0]["num_bytes"]
+    cache = sum(entry["num_bytes"] for entry in plan["ledger"] if entry["what"].startswith("cache"))
+    if num_words == 1:
+        planned -= cache
+    command = [sys.executable, "-m", "ktdesk", "run", str(demo_model), "--context", "2048", "--max-tokens", "8"]
+    process = subprocess.Popen(
+        [*command, "--raw", " ".join(["hello"] * num_words)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    used = usage.ru_maxrss * 1024
+    assert used == pytest.approx(planned, rel=0.05), f"{used / MIB:.0f} MiB used, {planned / MIB:.0f} planned"

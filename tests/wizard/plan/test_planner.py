@@ -1,0 +1,289 @@
+"""Plans on captured machines. The models are shapes alone, so that large ones cost nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from captured import captured_facts
+from machine_trees import GIB, MACHINES
+
+from ktdesk.plan_text import as_text
+from ktdesk_engine.errors import ConfigError
+from ktdesk_engine.quants.formats import BLOCKS, WeightType
+from ktdesk_wizard.errors import WishError
+from ktdesk_wizard.plan.cache import grouped_query, needed_bytes
+from ktdesk_wizard.plan.choose import choose_plan, why_not
+from ktdesk_wizard.plan.model import PlannedModel, PlannedTensor
+from ktdesk_wizard.plan.plan import MEMORY, Plan
+from ktdesk_wizard.plan.planner import make_plan
+from ktdesk_wizard.plan.quantization import BITS_PER_WEIGHT
+from ktdesk_wizard.plan.wishes import EngineAbilities, Wishes
+from ktdesk_wizard.probe.fact import measured
+from ktdesk_wizard.probe.machine_facts import MachineFacts
+
+CPU_ONLY = EngineAbilities(frozenset({"qwen3moe"}), has_gpu=False)
+WITH_GPU = EngineAbilities(frozenset({"qwen3moe"}), has_gpu=True)
+
+
+def tensor(name: str, *shape: int, kind: WeightType = WeightType.Q4_K) -> PlannedTensor:
+    values = 1
+    for size in shape:
+        values *= size
+    block = BLOCKS[kind]
+    return PlannedTensor(name, shape, kind.name, values // block.values * block.bytes, kind)
+
+
+def qwen3_30b(num_layers: int = 48, kind: WeightType = WeightType.Q4_K) -> PlannedModel:
+    """The shape of Qwen3-30B-A3B: 30.5 B weights, of which a token uses 3.3 B."""
+    tensors = [tensor("token_embd.weight", 2048, 151936, kind=kind), tensor("output.weight", 2048, 151936, kind=kind)]
+    tensors.append(tensor("output_norm.weight", 2048, kind=WeightType.F32))
+    for i in range(num_layers):
+        tensors += [
+            tensor(f"blk.{i}.attn_q.weight", 2048, 4096, kind=kind),
+            tensor(f"blk.{i}.attn_k.weight", 2048, 512, kind=kind),
+            tensor(f"blk.{i}.attn_v.weight", 2048, 512, kind=kind),
+            tensor(f"blk.{i}.attn_output.weight", 4096, 2048, kind=kind),
+            tensor(f"blk.{i}.ffn_gate_inp.weight", 2048, 128, kind=WeightType.F32),
+            *(tensor(f"blk.{i}.ffn_{name}_exps.weight", 2048, 768, 128, kind=kind) for name in ("gate", "up")),
+            tensor(f"blk.{i}.ffn_down_exps.weight", 768, 2048, 128, kind=kind),
+        ]
+    layers = (grouped_query(4, 128, 128),) * num_layers
+    return PlannedModel(
+        *("Qwen3 30B A3B", "qwen3.gguf", "qwen3moe", kind.name, 40960, 2048, 151936, 128, 8, 768, 32, layers),
+        tensors=tuple(tensors),
+        left_out_bytes=0,
+        is_estimate=False,
+    )
+
+
+def plan(facts: MachineFacts, model: PlannedModel | None = None, **wishes: object) -> Plan:
+    return make_plan(facts, model or qwen3_30b(), Wishes(**wishes), CPU_ONLY)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("abilities", [CPU_ONLY, WITH_GPU], ids=["cpu", "gpu"])
+@pytest.mark.parametrize("name", MACHINES)
+def test_the_ledger_adds_up_on_every_machine(name: str, abilities: EngineAbilities, tmp_path: Path) -> None:
+    facts = captured_facts(name, tmp_path)
+    made = make_plan(facts, qwen3_30b(), Wishes(context=8192), abilities)
+    for total in made.totals:
+        staying = sum(e.num_bytes for e in made.ledger if e.place == total.place and not e.is_transient)
+        assert staying <= total.num_bytes < 1.1 * staying
+        assert all(entry.num_bytes >= 0 for entry in made.ledger)
+    weights = sum(e.num_bytes for e in made.ledger if "routed experts" in e.what)
+    in_file = 48 * 128 * 3 * 2048 * 768 * 144 // 256
+    assert in_file <= weights <= in_file * 149 // 144  # none twice, none lost; panels have 148 bytes for 144
+    assert as_text(made, explain=True)
+
+
+def test_the_cache_of_the_ledger_is_what_the_model_needs(tmp_path: Path) -> None:
+    made = plan(captured_facts("desktop", tmp_path), context=32768)
+    (cache,) = [entry for entry in made.ledger if entry.what.startswith("cache")]
+    assert cache.num_bytes == needed_bytes(qwen3_30b().layers, 32768, "f16") == 3 * GIB
+
+
+def test_a_desktop_with_room_runs_it_as_trained(tmp_path: Path) -> None:
+    made = plan(captured_facts("desktop", tmp_path))
+    assert made.verdict.kind == "fits"
+    assert made.context == 40960
+    assert (made.num_threads, made.isa, made.cache_type) == (16, "avx512", "f16")
+    assert made.command == ("ktdesk", "chat", "qwen3.gguf", "--context", "40960")
+    assert 17 * GIB < made.bytes_of(MEMORY) < 23 * GIB
+
+
+def test_what_others_use_can_be_freed(tmp_path: Path) -> None:
+    facts = captured_facts("masked-amx", tmp_path)  # 32 GiB
+    facts = replace(facts, memory=replace(facts.memory, available_bytes=measured(12 * GIB, "test")))
+    made = plan(facts, context=8192)
+    assert made.verdict.kind == "fits if you free memory"
+    assert made.verdict.missing_bytes == made.bytes_of(MEMORY) - 12 * GIB
+    assert "free" in made.verdict.message
+
+
+def test_a_context_that_is_too_long_is_told_the_longest_that_fits(tmp_path: Path) -> None:
+    facts = captured_facts("wsl2", tmp_path)
+    small = qwen3_30b(38)
+    made = plan(facts, small, context=40960)
+    assert made.verdict.kind == "does not fit"
+    assert made.verdict.change is not None
+    assert made.verdict.change.startswith("--context ")
+    context = int(made.verdict.change.split()[1])
+    assert plan(facts, small, context=context).verdict.kind != "does not fit"
+    assert plan(facts, small, context=context + 64).verdict.kind == "does not fit"
+
+
+def test_weights_that_are_too_large_are_told_the_file_that_would_fit(tmp_path: Path) -> None:
+    made = plan(captured_facts("wsl2", tmp_path), qwen3_30b(kind=WeightType.Q6_K))
+    assert made.verdict.kind == "does not fit"
+    assert "bits a weight" in (made.verdict.change or "")
+
+
+def test_limits_of_a_group_and_of_the_user_count(tmp_path: Path) -> None:
+    facts = captured_facts("cgroup-v2", tmp_path)  # 24 of 32 GiB are free
+    assert plan(facts, context=8192).verdict.kind == "fits"
+    assert plan(facts, context=8192, max_memory_bytes=16 * GIB).verdict.kind == "does not fit"
+
+
+def test_a_machine_that_does_not_tell_its_memory_gets_no_verdict_but_the_need(tmp_path: Path) -> None:
+    facts = captured_facts("desktop", tmp_path)
+    nothing = replace(facts.memory.available_bytes, value=None, confidence="unknown")
+    made = plan(replace(facts, memory=replace(facts.memory, available_bytes=nothing)))
+    assert made.verdict.kind == "unknown"
+    assert "unknown" in made.verdict.message
+
+
+def test_nodes_share_threads_and_weights_by_their_cores(tmp_path: Path) -> None:
+    made = plan(captured_facts("snc", tmp_path), context=4096)
+    assert [share.num_threads for share in made.nodes] == [43, 43, 42]
+    largest, smallest = made.nodes[0].weight_bytes, made.nodes[2].weight_bytes
+    assert largest / smallest == pytest.approx(43 / 42, rel=1e-6)
+
+
+def test_without_a_backend_for_cards_they_are_refused_with_the_way_to_see_the_plan(tmp_path: Path) -> None:
+    made = plan(captured_facts("desktop", tmp_path))
+    assert made.gpu_parts == ()
+    assert any("RTX 4090" in rejected.what and "--device gpu" in rejected.why for rejected in made.rejected)
+    shown = plan(captured_facts("desktop", tmp_path / "again"), devices="gpu")
+    assert shown.gpu_parts
+    assert any("cannot run yet" in note for note in shown.notes)
+
+
+def test_what_every_token_uses_goes_on_the_card_first_and_experts_fill_it(tmp_path: Path) -> None:
+    facts = captured_facts("desktop", tmp_path)
+    made = make_plan(facts, qwen3_30b(), Wishes(context=8192, max_gpu_bytes=8 * GIB), WITH_GPU)
+    (part,) = made.gpu_parts
+    assert (part.first_layer, part.last_layer) == (0, 47)
+    assert 0 < part.experts_per_layer < 128
+    assert made.bytes_of("gpu 0") <= 8 * GIB
+    assert made.bytes_of("gpu 0") > 7 * GIB  # an expert of each layer is 127 MiB
+    in_memory = [entry.what for entry in made.ledger if entry.place == MEMORY]
+    assert "attention" not in in_memory
+    assert not any(what.startswith("cache") for what in in_memory)
+
+
+def test_a_card_with_room_for_all_takes_all_experts(tmp_path: Path) -> None:
+    made = make_plan(captured_facts("two-sockets", tmp_path), qwen3_30b(), Wishes(context=8192), WITH_GPU)
+    assert made.gpu_parts[0].experts_per_layer == 128
+
+
+def test_two_cards_divide_the_layers(tmp_path: Path) -> None:
+    wishes = Wishes(context=8192, max_gpu_bytes=4 * GIB)
+    made = make_plan(captured_facts("nps4", tmp_path), qwen3_30b(), wishes, WITH_GPU)
+    assert [(p.first_layer, p.last_layer) for p in made.gpu_parts] == [(0, 23), (24, 47)]
+    assert all(made.bytes_of(f"gpu {i}") <= 4 * GIB for i in (0, 1))
+
+
+def test_layers_that_a_small_card_cannot_hold_stay_in_memory(tmp_path: Path) -> None:
+    wishes = Wishes(context=40960, max_gpu_bytes=3 * GIB)
+    made = make_plan(captured_facts("desktop", tmp_path), qwen3_30b(), wishes, WITH_GPU)
+    assert 0 < made.gpu_parts[0].last_layer < 47
+    assert made.bytes_of("gpu 0") <= 3 * GIB
+    caches = [entry.num_bytes for entry in made.ledger if entry.what.startswith("cache")]
+    assert sum(caches) == needed_bytes(qwen3_30b().layers, 40960, "f16")
+
+
+def test_a_card_too_small_for_its_driver_gets_nothing(tmp_path: Path) -> None:
+    wishes = Wishes(context=4096, max_gpu_bytes=GIB // 2)
+    made = make_plan(captured_facts("desktop", tmp_path), qwen3_30b(), wishes, WITH_GPU)
+    assert made.gpu_parts == ()
+    assert made.bytes_of("gpu 0") == 0
+
+
+def test_a_card_that_shares_the_machines_memory_is_no_gain(tmp_path: Path) -> None:
+    made = make_plan(captured_facts("unified", tmp_path), qwen3_30b(), Wishes(devices="gpu"), WITH_GPU)
+    assert made.gpu_parts == ()
+    assert any("memory is the machine's" in rejected.why for rejected in made.rejected)
+
+
+def test_decode_is_the_bytes_of_a_token_by_the_bandwidth(tmp_path: Path) -> None:
+    """8 of 128 experts, attention and head: about 1.9 GB in panels of Q4_K; 96 GB/s, of which 0.39 to 0.81 come."""
+    made = plan(captured_facts("desktop", tmp_path))
+    assert made.decode.limiting_lane == "memory"
+    assert made.decode.min_tok_s is not None
+    assert made.decode.max_tok_s is not None
+    assert 0.6 * 0.65 * 96 / 2.1 < made.decode.min_tok_s < made.decode.max_tok_s < 0.9 * 0.9 * 96 / 1.7
+    assert "looked up" in made.decode.basis
+
+
+def test_measured_bandwidth_narrows_the_interval(tmp_path: Path) -> None:
+    facts = captured_facts("desktop", tmp_path)
+    known = replace(facts, memory=replace(facts.memory, read_bytes_s=measured(75e9, "test")))
+    guessed, better = plan(facts).decode, plan(known).decode
+    assert better.max_tok_s is not None
+    assert better.min_tok_s is not None
+    assert guessed.max_tok_s is not None
+    assert guessed.min_tok_s is not None
+    assert better.max_tok_s / better.min_tok_s < guessed.max_tok_s / guessed.min_tok_s
+    assert "measured" in better.basis
+
+
+def test_speeds_are_unknown_where_the_bandwidth_is_and_never_guessed(tmp_path: Path) -> None:
+    made = plan(captured_facts("snc", tmp_path))
+    assert made.decode.min_tok_s is made.prefill.max_tok_s is None
+    assert "not known" in made.decode.basis
+
+
+def test_more_context_is_slower_and_more_experts_on_a_card_are_faster(tmp_path: Path) -> None:
+    facts = captured_facts("desktop", tmp_path)
+    made = plan(facts)
+    assert (made.decode_deep.max_tok_s or 0) < (made.decode.max_tok_s or 0)
+    with_card = make_plan(facts, qwen3_30b(), Wishes(context=8192), WITH_GPU)
+    assert (with_card.decode.max_tok_s or 0) > (made.decode.max_tok_s or 0)
+    assert any(lane.name == "PCIe 0" for lane in with_card.decode.lanes)
+
+
+def test_prefill_is_limited_by_arithmetic(tmp_path: Path) -> None:
+    made = plan(captured_facts("desktop", tmp_path))
+    assert made.prefill.limiting_lane == "arithmetic"
+    assert 0 < (made.prefill.min_tok_s or 0) < (made.prefill.max_tok_s or 0)
+
+
+def test_a_wish_that_contradicts_the_model_is_refused(tmp_path: Path) -> None:
+    facts = captured_facts("desktop", tmp_path)
+    with pytest.raises(ConfigError, match="trained for 40960"):
+        plan(facts, context=50000)
+    odd = replace(qwen3_30b(), layers=(grouped_query(4, 80, 80),))
+    with pytest.raises(ConfigError, match="q8_0"):
+        plan(facts, odd, cache_type="q8_0")
+
+
+@pytest.mark.parametrize(
+    ("wishes", "message"),
+    [
+        ({"context": 0}, "context must be at least 1"),
+        ({"num_sequences": 0}, "num_sequences must be at least 1"),
+        ({"devices": "tpu"}, "devices must be one of"),
+        ({"devices": "cpu", "max_gpu_bytes": 3}, "contradicts"),
+    ],
+)
+def test_wishes_that_make_no_sense_are_refused(wishes: dict[str, object], message: str) -> None:
+    with pytest.raises(WishError, match=message):
+        Wishes(**wishes)  # type: ignore[arg-type]
+
+
+def test_the_most_exact_quantization_that_fits_is_chosen_and_the_others_are_told_why(tmp_path: Path) -> None:
+    """30.5 B weights in 54 GiB: 8.5 bits take 30 GiB and fit."""
+    made = choose_plan(captured_facts("container", tmp_path), qwen3_30b(), Wishes(context=8192), CPU_ONLY)
+    assert made.quantization == "Q8_0"
+    small = choose_plan(captured_facts("wsl2", tmp_path / "small"), qwen3_30b(), Wishes(context=8192), CPU_ONLY)
+    assert small.verdict.kind == "fits"
+    assert BITS_PER_WEIGHT[small.quantization] < 4
+    why = {rejected.what: rejected.why for rejected in small.rejected}
+    assert "does not fit" in why["Q8_0"]
+    assert "less exact" in why["IQ1_S"]
+
+
+def test_another_quantization_is_compared_by_size_and_speed(tmp_path: Path) -> None:
+    facts = captured_facts("desktop", tmp_path)
+    made = plan(facts)
+    answer = why_not(facts, qwen3_30b(), Wishes(), CPU_ONLY, made, "q8_0")
+    assert answer.what == "Q8_0"
+    assert "times the speed" in answer.why
+    with pytest.raises(WishError, match="known are"):
+        why_not(facts, qwen3_30b(), Wishes(), CPU_ONLY, made, "Q9")
+
+
+def test_an_architecture_that_this_build_does_not_run_is_said(tmp_path: Path) -> None:
+    other = replace(qwen3_30b(), architecture="qwen3next")
+    assert any("does not run" in note for note in plan(captured_facts("desktop", tmp_path), other).notes)

@@ -1,0 +1,65 @@
+"""Which of several quantizations to plan with, and why not another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ktdesk_wizard.plan.model import PlannedModel
+from ktdesk_wizard.plan.plan import MEMORY, Plan, Rejected
+from ktdesk_wizard.plan.planner import make_plan
+from ktdesk_wizard.plan.quantization import BITS_PER_WEIGHT, checked_quantization, requantized
+from ktdesk_wizard.plan.wishes import EngineAbilities, Wishes
+from ktdesk_wizard.probe.machine_facts import MachineFacts
+
+GIB = 2**30
+USUAL = ("Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "IQ4_XS", "Q3_K_M", "UD-Q2_K_XL", "IQ1_S")
+"""That most repositories offer, the most exact first."""
+
+
+def choose_plan(
+    facts: MachineFacts,
+    model: PlannedModel,
+    wishes: Wishes,
+    abilities: EngineAbilities,
+    quantizations: Sequence[str] = USUAL,
+) -> Plan:
+    """With the most exact quantization that fits now; else that would fit; else the smallest."""
+    plans = [make_plan(facts, requantized(model, name), wishes, abilities) for name in quantizations]
+    ranks = {"fits": 0, "fits if you free memory": 1, "unknown": 2, "does not fit": 3}
+    best = min(ranks[plan.verdict.kind] for plan in plans)
+    of_best = [plan for plan in plans if ranks[plan.verdict.kind] == best]
+    chosen = of_best[-1] if best == ranks["does not fit"] else of_best[0]
+    others = tuple(Rejected(plan.quantization, compared(plan, chosen)) for plan in plans if plan is not chosen)
+    return replace(chosen, rejected=(*chosen.rejected, *others))
+
+
+def why_not(
+    facts: MachineFacts, model: PlannedModel, wishes: Wishes, abilities: EngineAbilities, plan: Plan, name: str
+) -> Rejected:
+    """A quantization beside that of the plan. WishError where nobody knows it."""
+    quantization = checked_quantization(name)
+    if quantization == plan.quantization:
+        return Rejected(quantization, "it is what was planned")
+    other = make_plan(facts, requantized(model, quantization), wishes, abilities)
+    return Rejected(quantization, compared(other, plan))
+
+
+def compared(other: Plan, plan: Plan) -> str:
+    """What another plan would be like instead."""
+    size = f"{other.bytes_of(MEMORY) / GIB:.1f} GiB of memory instead of {plan.bytes_of(MEMORY) / GIB:.1f}"
+    if other.verdict.kind != "fits":
+        return f"{size}; {other.verdict.kind}: {other.verdict.message}"
+    speed = ""
+    if other.decode.max_tok_s and other.decode.min_tok_s and plan.decode.max_tok_s and plan.decode.min_tok_s:
+        ratio = (other.decode.min_tok_s + other.decode.max_tok_s) / (plan.decode.min_tok_s + plan.decode.max_tok_s)
+        speed = f"; decode at {ratio:.2f} times the speed"
+    exactness = _exactness(other.quantization, plan.quantization)
+    return f"{size}{speed}{exactness}"
+
+
+def _exactness(other: str, planned: str) -> str:
+    bits, planned_bits = BITS_PER_WEIGHT[other], BITS_PER_WEIGHT.get(planned)
+    if planned_bits is None:
+        return ""
+    return "; less exact" if bits < planned_bits else "; more exact"

@@ -1,0 +1,254 @@
+"""`make_plan`: facts, model and wishes in, a plan out. It reads nothing and asks nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from ktdesk_engine.config import Compute, EngineConfig
+from ktdesk_engine.errors import ResourceError
+from ktdesk_engine.kv_cache import LayerCacheShape, cache_bytes
+from ktdesk_engine.machine import divided
+from ktdesk_engine.memory import decide_cache_type, decide_context
+from ktdesk_wizard.plan.ledger import ROUNDING, Sizes, cache_entries, overhead_entries, weight_entries
+from ktdesk_wizard.plan.model import PlannedModel
+from ktdesk_wizard.plan.placement import Placement, nothing_placed, place
+from ktdesk_wizard.plan.plan import (
+    MEMORY,
+    LedgerEntry,
+    NodeShare,
+    PlaceTotal,
+    Plan,
+    Rejected,
+    peak_bytes,
+)
+from ktdesk_wizard.plan.speed import SHORT_DEPTH, ceilings_of, predict_decode, predict_prefill
+from ktdesk_wizard.plan.verdict import judge
+from ktdesk_wizard.plan.wishes import EngineAbilities, Wishes
+from ktdesk_wizard.probe.machine_facts import GpuFacts, MachineFacts
+from ktdesk_wizard.tensor_classes import CLASSES, OTHER
+
+FALLBACK_CONTEXT = 4096
+"""Where memory does not suffice for any: so that the plan can say what would be needed."""
+WEIGHTS = frozenset({*(name for name, _ in CLASSES), OTHER, ROUNDING})
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class _Cached:
+    """For the engine's own decision of the context."""
+
+    context_length: int
+    cache_shapes: Sequence[LayerCacheShape]
+
+
+def make_plan(facts: MachineFacts, model: PlannedModel, wishes: Wishes, abilities: EngineAbilities) -> Plan:
+    """ConfigError where a wish contradicts the model: more context than it was trained for, a cache type that its
+    heads do not allow."""
+    compute: Compute = "float32" if wishes.exact else "auto"
+    available = _available(facts, wishes)
+    sizes = _sizes(facts, model, wishes, abilities, compute, available)
+    num_threads = wishes.num_threads or facts.cpu.num_threads.value or 1
+    cards, refused = _cards(facts, wishes, abilities)
+    placement = place(model, cards, sizes) if cards else nothing_placed(model)
+    ledger = _ledger(model, sizes, placement)
+    shares, ceilings = placement.shares, ceilings_of(facts, num_threads)
+    packed = sizes.is_packed
+
+    def need(other: Sizes) -> int:
+        placed = place(model, cards, other) if cards else nothing_placed(model)
+        return peak_bytes(_ledger(model, other, placed), MEMORY, WEIGHTS)
+
+    return Plan(
+        model=model.name,
+        source=model.source,
+        architecture=model.architecture,
+        quantization=model.quantization,
+        file_bytes=model.file_bytes,
+        is_estimate=model.is_estimate,
+        context=sizes.context,
+        cache_type=sizes.cache_type,
+        num_sequences=sizes.num_sequences,
+        compute=compute,
+        isa=ceilings.isa,
+        num_threads=num_threads,
+        nodes=_nodes(facts, num_threads, ledger),
+        gpu_parts=placement.parts,
+        ledger=ledger,
+        totals=tuple(_totals(facts, wishes, ledger, available)),
+        verdict=judge(model, sizes, need, available, _capacity(facts, wishes)),
+        prefill=predict_prefill(model, ceilings, sizes.prefill_chunk, packed),
+        decode=predict_decode(model, ceilings, shares, min(SHORT_DEPTH, sizes.context), sizes.cache_type, packed),
+        decode_deep=predict_decode(model, ceilings, shares, sizes.context, sizes.cache_type, packed),
+        rejected=(*refused, *_rejected(model, sizes, wishes)),
+        notes=tuple(_notes(facts, model, abilities, cards)),
+        command=_command(model, sizes, wishes),
+    )
+
+
+def _available(facts: MachineFacts, wishes: Wishes) -> int | None:
+    available = facts.memory.available_bytes.value
+    if available is None or wishes.max_memory_bytes is None:
+        return available if wishes.max_memory_bytes is None else wishes.max_memory_bytes
+    return min(available, wishes.max_memory_bytes)
+
+
+def _capacity(facts: MachineFacts, wishes: Wishes) -> int | None:
+    """Of main memory, were everything else closed."""
+    limits = (facts.memory.total_bytes.value, facts.memory.limit_bytes.value, wishes.max_memory_bytes)
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def _sizes(
+    facts: MachineFacts,
+    model: PlannedModel,
+    wishes: Wishes,
+    abilities: EngineAbilities,
+    compute: Compute,
+    available: int | None,
+) -> Sizes:
+    """With the engine's own defaults."""
+    packed = compute != "float32"
+    cache_type = decide_cache_type(wishes.cache_type, compute)
+    weights = sum(tensor.memory_bytes(packed) for tensor in model.tensors if packed and tensor.has_panels)
+    shapes = [layer.shape for layer in model.layers if layer.shape is not None]
+    cached = _Cached(model.context_length, shapes)
+    try:
+        left = max((available or 0) - weights, 0)
+        wish = wishes.context
+        roomy = left if wish is None else 2**62  # whether a wish fits, the verdict says
+        context = decide_context(wish, cached, roomy, cache_type, wishes.num_sequences)
+    except ResourceError:
+        context = min(model.context_length, FALLBACK_CONTEXT)
+    return Sizes(
+        context=context,
+        cache_type=cache_type,
+        num_sequences=wishes.num_sequences,
+        prefill_chunk=EngineConfig().prefill_chunk,
+        is_packed=packed,
+        has_huge_pages=facts.memory.huge_pages.value != "never" and sum(n.num_cores > 0 for n in facts.numa.nodes) < 2,
+        cuts_windows=abilities.cuts_windows,
+    )
+
+
+def _cards(
+    facts: MachineFacts, wishes: Wishes, abilities: EngineAbilities
+) -> tuple[list[tuple[GpuFacts, int]], list[Rejected]]:
+    """Those to plan with, each with the bytes that may be used, and why not the others."""
+    cards, refused = [], []
+    for gpu in facts.gpus.gpus:
+        name = f"card {gpu.index} ({gpu.name.value or 'unknown'})"
+        why = _why_not(gpu, wishes, abilities)
+        if why:
+            refused.append(Rejected(name, why))
+        else:
+            assert gpu.free_bytes.value is not None
+            cards.append((gpu, min(gpu.free_bytes.value, wishes.max_gpu_bytes or gpu.free_bytes.value)))
+    return cards, refused
+
+
+def _why_not(gpu: GpuFacts, wishes: Wishes, abilities: EngineAbilities) -> str | None:
+    if wishes.devices == "cpu":
+        return "--device cpu leaves it out"
+    if wishes.devices == "auto" and not abilities.has_gpu:
+        return "this build computes on the processor alone; --device gpu shows the plan that would use it"
+    if gpu.is_unified.value:
+        return "its memory is the machine's: nothing is gained by moving weights"
+    if gpu.free_bytes.value is None:
+        return f"its free memory is unknown: {gpu.free_bytes.source}"
+    return None
+
+
+def _ledger(model: PlannedModel, sizes: Sizes, placement: Placement) -> tuple[LedgerEntry, ...]:
+    weights = weight_entries(model, placement.in_memory, sizes, MEMORY)
+    moved = placement.expert_bytes_moved
+    total = sum(tensor.num_bytes for tensor in model.tensors if tensor.is_expert)
+    if moved:
+        kept = 1 - moved / total
+        weights = [
+            replace(entry, num_bytes=round(entry.num_bytes * kept), formula=f"{entry.formula}, {kept:.0%} of them")
+            if entry.what == "routed experts"
+            else entry
+            for entry in weights
+        ]
+    cache = cache_entries(model.layers[placement.num_layers :], sizes, MEMORY)
+    return (*weights, *cache, *overhead_entries(model, sizes), *placement.ledger)
+
+
+def _totals(
+    facts: MachineFacts, wishes: Wishes, ledger: Sequence[LedgerEntry], available: int | None
+) -> Iterator[PlaceTotal]:
+    yield PlaceTotal(MEMORY, peak_bytes(ledger, MEMORY, WEIGHTS), available, _capacity(facts, wishes))
+    for gpu in facts.gpus.gpus:
+        name = f"gpu {gpu.index}"
+        if any(entry.place == name for entry in ledger):
+            total = peak_bytes(ledger, name, WEIGHTS)
+            yield PlaceTotal(name, total, gpu.free_bytes.value, gpu.total_bytes.value)
+
+
+def _nodes(facts: MachineFacts, num_threads: int, ledger: Sequence[LedgerEntry]) -> tuple[NodeShare, ...]:
+    """Threads in proportion to cores, and each node a slice of every matrix in proportion to its threads."""
+    nodes = [node for node in facts.numa.nodes if node.num_cores]
+    weights = sum(entry.num_bytes for entry in ledger if entry.place == MEMORY and entry.what in WEIGHTS)
+    threads = divided(num_threads, [node.num_cores for node in nodes]) if nodes else []
+    return tuple(
+        NodeShare(node.id, count, weights * count // max(num_threads, 1), node.free_bytes.value)
+        for node, count in zip(nodes, threads, strict=True)
+    )
+
+
+def _rejected(model: PlannedModel, sizes: Sizes, wishes: Wishes) -> Iterator[Rejected]:
+    shapes = [layer.shape for layer in model.layers if layer.shape is not None]
+
+    def cache_gib(context: int, sizes: Sizes) -> str:
+        return f"{sizes.num_sequences * cache_bytes(shapes, context, sizes.cache_type) / GIB:.2f} GiB"
+
+    if wishes.context is None and sizes.context < model.context_length:
+        yield Rejected(
+            f"the context of {model.context_length:,} tokens that it was trained for",
+            f"its cache takes {cache_gib(model.context_length, sizes)}, more than a quarter of the memory that weights "
+            f"leave; --context {model.context_length} asks for it",
+        )
+    if wishes.cache_type is None and not wishes.exact:
+        exact = replace(sizes, cache_type="float32")
+        yield Rejected(
+            "a cache in float32",
+            f"{cache_gib(sizes.context, exact)} instead of {cache_gib(sizes.context, sizes)}, for a difference that "
+            "does not show; --cache-type float32 asks for it",
+        )
+        yield Rejected("a cache in q8_0", "half of the bytes, but answers change; --cache-type q8_0 asks for it")
+    if not wishes.exact:
+        yield Rejected("computing in float32", "exact, but many times slower; --compute float32 asks for it")
+
+
+def _notes(
+    facts: MachineFacts, model: PlannedModel, abilities: EngineAbilities, cards: Sequence[object]
+) -> Iterator[str]:
+    if model.architecture not in abilities.architectures:
+        known = ", ".join(sorted(abilities.architectures))
+        yield f"this build does not run the architecture {model.architecture!r} (it runs {known}): sizes alone hold"
+    unreadable = {t.type_name for t in model.tensors if t.weight_type is None}
+    if unreadable and not model.is_estimate:
+        yield f"this build cannot compute with {', '.join(sorted(unreadable))}: take another quantization"
+    if model.is_estimate:
+        yield "sizes are estimated from bits per weight; the file's header will tell them exactly"
+    if cards and not abilities.has_gpu:
+        yield "this build computes on the processor alone: what is planned for cards cannot run yet"
+    if model.left_out_bytes:
+        yield f"{model.left_out_bytes / GIB:.1f} GiB for predicting the token after the next are left out"
+    if facts.numa.balancing.value and len([n for n in facts.numa.nodes if n.num_cores]) > 1:
+        yield "the system moves pages between nodes by itself: `sysctl kernel.numa_balancing=0` (root) stops that"
+    if facts.memory.read_bytes_s.value is None:
+        yield "speeds are not from measurements here: `ktdesk bench` with the model measures them"
+
+
+def _command(model: PlannedModel, sizes: Sizes, wishes: Wishes) -> tuple[str, ...]:
+    """That runs what was planned."""
+    options = ["--context", str(sizes.context)]
+    if wishes.exact:
+        options += ["--compute", "float32"]
+    if wishes.cache_type is not None:
+        options += ["--cache-type", sizes.cache_type]
+    if wishes.num_threads is not None:
+        options += ["--threads", str(wishes.num_threads)]
+    return ("ktdesk", "chat", model.source, *options)

@@ -1,0 +1,55 @@
+"""What the user asks of a plan, and what this build of the engine can do. None: the plan decides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Literal
+
+from ktdesk_engine.config import CacheType
+from ktdesk_engine.models.registry import families
+from ktdesk_wizard.errors import WishError
+
+Devices = Literal["auto", "cpu", "gpu"]
+DEVICES: tuple[Devices, ...] = ("auto", "cpu", "gpu")
+
+
+@dataclass(frozen=True)
+class Wishes:
+    context: int | None = None
+    cache_type: CacheType | None = None
+    num_sequences: int = 1
+    num_threads: int | None = None
+    exact: bool = False
+    """Compute in float32, with the weights in the file."""
+    max_memory_bytes: int | None = None
+    """Of main memory, for all of ktdesk."""
+    max_gpu_bytes: int | None = None
+    """Of each card."""
+    devices: Devices = "auto"
+
+    def __post_init__(self) -> None:
+        for name in ("context", "num_threads", "max_memory_bytes", "max_gpu_bytes"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise WishError(f"{name} must be at least 1: {value}")
+        if self.num_sequences < 1:
+            raise WishError(f"num_sequences must be at least 1: {self.num_sequences}")
+        if self.devices not in DEVICES:
+            raise WishError(f"devices must be one of {', '.join(DEVICES)}: {self.devices!r}")
+        if self.devices == "cpu" and self.max_gpu_bytes is not None:
+            raise WishError("max_gpu_bytes contradicts devices 'cpu': leave one of them out")
+
+
+@dataclass(frozen=True)
+class EngineAbilities:
+    architectures: frozenset[str]
+    has_gpu: bool
+    """A backend that computes on cards."""
+    cuts_windows: bool = False
+    """Layers with a sliding window keep only the window."""
+
+
+def engine_abilities() -> EngineAbilities:
+    """Of this build."""
+    return EngineAbilities(frozenset(families()), find_spec("ktdesk_engine.backends.cuda") is not None)
