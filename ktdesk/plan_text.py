@@ -78,7 +78,7 @@ def _number(tok_s: float) -> str:
 
 def _remarks(plan: Plan, explain: bool) -> Iterator[str]:
     for note in plan.notes:
-        yield from wrap(on_one_line(f"Note: {note}."), WIDTH, subsequent_indent="  ")
+        yield from wrap(on_one_line(f"Note: {note}."), WIDTH, subsequent_indent="  ", break_on_hyphens=False)
     if explain:
         for rejected in plan.rejected:
             text = on_one_line(f"Not {rejected.what}: {rejected.why}.")

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from ktdesk import plan_text
+from ktdesk.errors import UsageError
 from ktdesk.json_output import json_text
-from ktdesk.model_paths import model_path
+from ktdesk.model_paths import DEMO, model_path
 from ktdesk.settings import Settings
+from ktdesk_profiles.models import ModelProfile, load_models, nearest
+from ktdesk_wizard.plan.catalogue import model_of_profile
+from ktdesk_wizard.plan.choose import USUAL, choose_plan
 from ktdesk_wizard.plan.choose import why_not as compared_with
 from ktdesk_wizard.plan.model import model_of_file
 from ktdesk_wizard.plan.plan import Plan, Rejected
 from ktdesk_wizard.plan.planner import make_plan
+from ktdesk_wizard.plan.quantization import checked_quantization
 from ktdesk_wizard.plan.wishes import Wishes, engine_abilities
 from ktdesk_wizard.probe.facts_json import read_what_if
 from ktdesk_wizard.probe.machine_facts import MachineFacts
@@ -38,14 +45,66 @@ class Planned:
 
 
 def planned(
-    model: str, wishes: Wishes, settings: Settings, *, what_if: str | None = None, why_not: str | None = None
+    model: str,
+    wishes: Wishes,
+    settings: Settings,
+    *,
+    what_if: str | None = None,
+    why_not: str | None = None,
+    quantization: str | None = None,
 ) -> Planned:
+    """quantization: of a model of the catalogue; None takes the most exact that fits."""
     facts = _facts(settings, what_if)
     abilities = engine_abilities()
-    planned_model = model_of_file(model_path(model, settings))
-    plan = make_plan(facts, planned_model, wishes, abilities)
+    profile = _profile(model, settings)
+    if profile is None:
+        if quantization is not None:
+            raise UsageError("--quant is for names of the catalogue: a file has the quantization that it has")
+        planned_model = model_of_file(model_path(model, settings))
+        plan = make_plan(facts, planned_model, wishes, abilities)
+    else:
+        planned_model = model_of_profile(profile)
+        choices = USUAL if quantization is None else (checked_quantization(quantization),)
+        plan = choose_plan(facts, planned_model, wishes, abilities, choices)
+        plan = replace(plan, notes=(*plan.notes, *_about(profile)))
     other = None if why_not is None else compared_with(facts, planned_model, wishes, abilities, plan, why_not)
     return Planned(plan, other)
+
+
+def catalogue(settings: Settings) -> dict[str, ModelProfile]:
+    """What ships, and what the user's own files add or override."""
+    return load_models(settings.data_folder / "profiles" / "models")
+
+
+def catalogue_text(settings: Settings) -> str:
+    """A line a model."""
+    return "\n".join(
+        f"{name:<24}{profile.total_billions:>8,.1f} B  {profile.title}" for name, profile in catalogue(settings).items()
+    )
+
+
+def _profile(model: str, settings: Settings) -> ModelProfile | None:
+    """None where the name is that of a file. UsageError, with those that are near, where it is nothing at all."""
+    if model == DEMO or model.endswith(".gguf") or os.path.lexists(model):
+        return None
+    models = catalogue(settings)
+    found = models.get(model.lower())
+    if found is None:
+        close = nearest(model, models)
+        advice = f"did you mean {' or '.join(close)}?" if close else "`ktdesk plan --list` shows the catalogue"
+        raise UsageError(f"{model!r} is neither a file nor a name of the catalogue: {advice}")
+    return found
+
+
+def _about(profile: ModelProfile) -> Iterator[str]:
+    if profile.source != "read":
+        yield f"the shape is {profile.source}: not from the model's configuration"
+    if profile.note:
+        yield profile.note
+    seen = [repository.id for repository in profile.repositories if repository.seen]
+    named = [repository.id for repository in profile.repositories if not repository.seen]
+    where = f"seen at {', '.join(seen)}" if seen else f"not seen yet; by the rule of names at {', '.join(named)}"
+    yield f"fetch a file of it first: {where}"
 
 
 def _facts(settings: Settings, what_if: str | None) -> MachineFacts:

@@ -64,8 +64,11 @@ def _bytes(gib: float | None) -> int | None:
 
 def plan(
     ctx: typer.Context,
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A GGUF file, or 'demo'.")],
     wishes: WishOptions,
+    model: Annotated[
+        str | None,
+        typer.Argument(metavar="MODEL", help="A GGUF file, 'demo', or a name of the catalogue (--list)."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     what_if: Annotated[
         str | None,
@@ -77,15 +80,27 @@ def plan(
     why_not: Annotated[
         str | None, typer.Option(metavar="QUANT", help="Compare with another quantization, such as Q8_0.")
     ] = None,
+    quant: Annotated[
+        str | None,
+        typer.Option(metavar="QUANT", help="Of a catalogue's model.", show_default="the most exact that fits"),
+    ] = None,
+    list_models: Annotated[bool, typer.Option("--list", help="List the catalogue.")] = False,
     force: Annotated[bool, typer.Option("--force", help="End with 0 even if it does not fit.")] = False,
 ) -> int:
     """Compute what a model needs on this machine, whether it fits, and how fast it should be. Nothing is loaded.
 
     Ends with 6 if it does not fit, unless --force is given.
     """
-    from ktdesk.planning import planned
+    from ktdesk.errors import UsageError
+    from ktdesk.planning import catalogue_text, planned
 
-    result = planned(model, wishes.wishes, settings_of(ctx), what_if=what_if, why_not=why_not)
+    settings = settings_of(ctx)
+    if list_models:
+        print(catalogue_text(settings))
+        return ExitCode.OK
+    if model is None:
+        raise UsageError("MODEL is missing: a file, or a name that `ktdesk plan --list` shows")
+    result = planned(model, wishes.wishes, settings, what_if=what_if, why_not=why_not, quantization=quant)
     print(result.as_json() if as_json else result.as_text(explain=explain))
     does_not_fit = result.plan.verdict.kind == "does not fit"
     return ExitCode.RESOURCES if does_not_fit and not force else ExitCode.OK

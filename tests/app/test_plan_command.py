@@ -112,3 +112,36 @@ def test_the_memory_that_is_used_is_what_was_planned(ktdesk: RunKtdesk, demo_mod
     assert process.returncode == 0
     used = usage.ru_maxrss * 1024
     assert used == pytest.approx(planned, rel=0.05), f"{used / MIB:.0f} MiB used, {planned / MIB:.0f} planned"
+
+
+def test_a_name_of_the_catalogue_is_planned_before_anything_is_fetched(ktdesk: RunKtdesk, desktop: Path) -> None:
+    plan = json.loads(ktdesk("plan", "qwen3-30b-a3b", "--what-if", desktop, "--json").out)
+    assert plan["is_estimate"]
+    assert plan["quantization"] == "Q8_0"
+    assert plan["command"][2] == "FILE.gguf"
+    assert any("unsloth/Qwen3-30B-A3B-GGUF" in note for note in plan["notes"])
+    chosen = json.loads(ktdesk("plan", "Qwen3-30B-A3B", "--quant", "iq4_xs", "--what-if", desktop, "--json").out)
+    assert chosen["quantization"] == "IQ4_XS"
+
+
+def test_the_catalogue_is_listed(ktdesk: RunKtdesk) -> None:
+    assert "deepseek-v3 " in ktdesk("plan", "--list").out
+
+
+def test_a_name_that_nobody_knows_gets_the_nearest(ktdesk: RunKtdesk, tiny_model: TinyModel) -> None:
+    result = ktdesk("plan", "qwen3-30b")
+    assert result.code == ExitCode.USAGE
+    assert "did you mean qwen3-30b-a3b or qwen3-30b-a3b-2507?" in result.error
+    assert "MODEL is missing" in ktdesk("plan", "--json").error
+    assert "--quant is for names of the catalogue" in ktdesk("plan", tiny_model("qwen3moe"), "--quant", "Q8_0").error
+
+
+def test_a_wrong_profile_of_the_user_is_one_line_with_file_and_line(
+    ktdesk: RunKtdesk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "profiles" / "models"
+    folder.mkdir(parents=True)
+    (folder / "mine.yaml").write_text("- name: mine\n  colour: red\n")
+    result = ktdesk("--home", tmp_path, "plan", "mine")
+    assert result.code == ExitCode.USAGE
+    assert "mine.yaml:2: unknown key 'colour'" in result.error

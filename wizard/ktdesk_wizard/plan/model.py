@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ktdesk_engine import kernels
 from ktdesk_engine.gguf.file import GGUFFile, TensorInfo
-from ktdesk_engine.kernels.arrays import HUGE_PAGE_BYTES
+from ktdesk_engine.kernels.large_arrays import HUGE_PAGE_BYTES
 from ktdesk_engine.quants.formats import WeightType
 from ktdesk_wizard.plan.cache import LayerCache, read_layers
 from ktdesk_wizard.tensor_classes import tensor_class

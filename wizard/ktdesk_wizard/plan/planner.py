@@ -11,7 +11,7 @@ from ktdesk_engine.kv_cache import LayerCacheShape, cache_bytes
 from ktdesk_engine.machine import divided
 from ktdesk_engine.memory import decide_cache_type, decide_context
 from ktdesk_wizard.plan.ledger import ROUNDING, Sizes, cache_entries, overhead_entries, weight_entries
-from ktdesk_wizard.plan.model import PlannedModel
+from ktdesk_wizard.plan.model import PlannedModel, PlannedTensor
 from ktdesk_wizard.plan.placement import Placement, nothing_placed, place
 from ktdesk_wizard.plan.plan import (
     MEMORY,
@@ -110,7 +110,7 @@ def _sizes(
     """With the engine's own defaults."""
     packed = compute != "float32"
     cache_type = decide_cache_type(wishes.cache_type, compute)
-    weights = sum(tensor.memory_bytes(packed) for tensor in model.tensors if packed and tensor.has_panels)
+    weights = sum(tensor.memory_bytes(packed) for tensor in model.tensors if packed and _counts(model, tensor))
     shapes = [layer.shape for layer in model.layers if layer.shape is not None]
     cached = _Cached(model.context_length, shapes)
     try:
@@ -129,6 +129,11 @@ def _sizes(
         has_huge_pages=facts.memory.huge_pages.value != "never" and sum(n.num_cores > 0 for n in facts.numa.nodes) < 2,
         cuts_windows=abilities.cuts_windows,
     )
+
+
+def _counts(model: PlannedModel, tensor: PlannedTensor) -> bool:
+    """As the engine's own decision counts: panels, which an estimate has not been divided into yet."""
+    return tensor.has_panels or model.is_estimate
 
 
 def _cards(
@@ -251,4 +256,4 @@ def _command(model: PlannedModel, sizes: Sizes, wishes: Wishes) -> tuple[str, ..
         options += ["--cache-type", sizes.cache_type]
     if wishes.num_threads is not None:
         options += ["--threads", str(wishes.num_threads)]
-    return ("ktdesk", "chat", model.source, *options)
+    return ("ktdesk", "chat", "FILE.gguf" if model.is_estimate else model.source, *options)
