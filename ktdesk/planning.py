@@ -23,6 +23,7 @@ from ktdesk_wizard.plan.quantization import checked_quantization
 from ktdesk_wizard.plan.wishes import Wishes, engine_abilities
 from ktdesk_wizard.probe.facts_json import read_what_if
 from ktdesk_wizard.probe.machine_facts import MachineFacts
+from ktdesk_wizard.probe.measurement import with_measurement
 from ktdesk_wizard.probe.probe import probe
 
 
@@ -108,5 +109,5 @@ def _about(profile: ModelProfile) -> Iterator[str]:
 
 
 def _facts(settings: Settings, what_if: str | None) -> MachineFacts:
-    facts = probe((settings.data_folder / "models").absolute())
+    facts = with_measurement(probe((settings.data_folder / "models").absolute()), settings.data_folder)
     return facts if what_if is None else read_what_if(Path(what_if), facts)

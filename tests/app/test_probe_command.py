@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from running import RunKtdesk
 
 from ktdesk_engine import kernels
+from ktdesk_engine.benchmark import ceilings
 from ktdesk_engine.machine import usable_cores
 from ktdesk_wizard.probe import nvml
 
@@ -46,3 +48,16 @@ def test_without_the_package_the_library_is_missing_and_it_says_so(monkeypatch: 
     monkeypatch.setattr(nvml, "import_module", missing)
     with pytest.raises(nvml.NoNvmlError, match="nvidia-ml-py is not installed"):
         nvml.load_nvml()
+
+
+def test_what_was_measured_is_in_the_next_plan(
+    ktdesk: RunKtdesk, tmp_path: Path, tiny_model: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ceilings, "decide_buffer_bytes", lambda *_: 8 << 20)
+    monkeypatch.setattr(ceilings, "PEAK_SECONDS", 0.001)
+    facts = json.loads(ktdesk("--home", tmp_path, "probe", "--measure", "--json").out)
+    assert facts["memory"]["read_bytes_s"]["confidence"] == "measured"
+    assert facts["cpu"]["peak_ops_s"]["value"] > 0
+    plan = json.loads(ktdesk("--home", tmp_path, "plan", tiny_model("qwen3moe"), "--json").out)
+    assert plan["decode"]["basis"] == "bandwidth measured, arithmetic measured"
+    assert plan["decode"]["min_tok_s"] > 0

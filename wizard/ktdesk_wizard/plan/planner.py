@@ -244,7 +244,7 @@ def _notes(
     if facts.numa.balancing.value and len([n for n in facts.numa.nodes if n.num_cores]) > 1:
         yield "the system moves pages between nodes by itself: `sysctl kernel.numa_balancing=0` (root) stops that"
     if facts.memory.read_bytes_s.value is None:
-        yield "speeds are not from measurements here: `ktdesk bench` with the model measures them"
+        yield "speeds are not from measurements here: `ktdesk probe --measure` takes them"
 
 
 def _command(model: PlannedModel, sizes: Sizes, wishes: Wishes) -> tuple[str, ...]:

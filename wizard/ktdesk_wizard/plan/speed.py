@@ -202,7 +202,7 @@ def _pcie_lane(model: PlannedModel, share: GpuShare) -> Lane:
 
 
 def _unknown(what: str, missing: str) -> Prediction:
-    advice = "`ktdesk bench` measures it, and --what-if takes it"
+    advice = "`ktdesk probe --measure` measures it, and --what-if takes it"
     return Prediction(what, None, None, None, (), f"unknown: {missing} is not known; {advice}")
 
 

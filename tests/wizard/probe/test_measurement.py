@@ -1,0 +1,71 @@
+"""Measurements: taken on the engine's kernels, kept for the machine they are of, and for no other."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from captured import captured_facts
+
+from ktdesk_engine.benchmark.ceilings import Ceilings
+from ktdesk_wizard.errors import HomeFolderError
+from ktdesk_wizard.probe.machine_facts import MachineFacts
+from ktdesk_wizard.probe.measurement import FILE, Measurement, measurement_of, save_measurement, with_measurement
+
+
+@pytest.fixture
+def facts(tmp_path: Path) -> MachineFacts:
+    return captured_facts("two-sockets", tmp_path / "tree")
+
+
+def taken(facts: MachineFacts, *, tiles: bool = True) -> Measurement:
+    """Samples drift; the median of the reads is 30 GB/s."""
+    reads = iter([10e9, 40e9, 30e9, 29e9, 31e9])
+    peaks = {"int8": 1e12} | ({"bf16 tiles": 4e12} if tiles else {})
+    return measurement_of(facts, lambda: Ceilings(next(reads), peaks))
+
+
+def test_the_median_of_the_samples_is_kept_and_comes_back_as_measured(facts: MachineFacts, tmp_path: Path) -> None:
+    save_measurement(taken(facts), tmp_path / "data")
+    known = with_measurement(facts, tmp_path / "data")
+    assert known.memory.read_bytes_s.value == 30e9
+    assert known.memory.read_bytes_s.confidence == "measured"
+    assert known.cpu.peak_ops_s.value == known.cpu.amx.measured.value == 4e12
+    assert [path.name for path in (tmp_path / "data").iterdir()] == [FILE]
+
+
+def test_without_tiles_the_peak_is_that_of_bytes(facts: MachineFacts, tmp_path: Path) -> None:
+    save_measurement(taken(facts, tiles=False), tmp_path)
+    known = with_measurement(facts, tmp_path)
+    assert known.cpu.peak_ops_s.value == 1e12
+    assert not known.cpu.amx.measured.is_known
+
+
+def test_a_measurement_of_another_machine_or_version_is_void(facts: MachineFacts, tmp_path: Path) -> None:
+    save_measurement(taken(facts), tmp_path)
+    fewer = replace(facts, cpu=replace(facts.cpu, num_threads=replace(facts.cpu.num_threads, value=3)))
+    assert with_measurement(fewer, tmp_path) == fewer
+    save_measurement(replace(taken(facts), machine=taken(facts).machine + ".1"), tmp_path)
+    assert with_measurement(facts, tmp_path) == facts
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"machine": 3}'])
+def test_a_damaged_file_is_as_none(facts: MachineFacts, tmp_path: Path, text: str) -> None:
+    (tmp_path / FILE).write_text(text)
+    assert with_measurement(facts, tmp_path) == facts
+
+
+def test_numbers_that_make_no_sense_are_as_none(facts: MachineFacts, tmp_path: Path) -> None:
+    save_measurement(taken(facts), tmp_path)
+    values = json.loads((tmp_path / FILE).read_text())
+    for wrong in (0.0, -1.0, "much", None):
+        (tmp_path / FILE).write_text(json.dumps(values | {"read_bytes_s": wrong}))
+        assert with_measurement(facts, tmp_path) == facts
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(facts: MachineFacts, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(HomeFolderError, match="cannot be kept"):
+        save_measurement(taken(facts), tmp_path / "file")

@@ -1,0 +1,108 @@
+"""What the machine does at best, measured with the engine's own kernels, and kept for the next plan.
+
+A measurement is of one processor, number of threads, instruction set and version of ktdesk: another makes it void.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timezone
+from importlib import metadata
+from pathlib import Path
+from statistics import median
+
+from ktdesk_engine import kernels
+from ktdesk_engine.benchmark.ceilings import Ceilings, Probes
+from ktdesk_engine.machine import thread_places
+from ktdesk_wizard.errors import HomeFolderError
+from ktdesk_wizard.probe.fact import Fact, measured
+from ktdesk_wizard.probe.machine_facts import MachineFacts
+
+FILE = "measured.json"
+NUM_SAMPLES = 5
+BYTES, TILES = "int8", "bf16 tiles"
+
+
+@dataclass(frozen=True)
+class Measurement:
+    machine: str
+    """What it depends on."""
+    date: str
+    """In UTC, to the minute."""
+    read_bytes_s: float
+    """All threads together."""
+    byte_ops_s: float
+    """Products of bytes on vectors."""
+    tile_ops_s: float | None
+    """Of bfloat16 on tiles; None where there are none."""
+
+
+def machine_key(facts: MachineFacts) -> str:
+    cpu = facts.cpu
+    parts = (cpu.name.value, f"{cpu.num_threads.value} threads", cpu.isa.value, f"ktdesk {metadata.version('ktdesk')}")
+    return ", ".join(map(str, parts))
+
+
+def measure(facts: MachineFacts) -> Measurement:
+    """On all threads that the engine takes. Takes about two seconds, and a quarter of the free memory at the most."""
+    places = thread_places()
+    pool = kernels.worker_pool(len(places), places=places)
+    names = [BYTES, *([TILES] if pool.isa == "amx" else [])]
+    return measurement_of(facts, Probes(pool, names).measure)
+
+
+def measurement_of(facts: MachineFacts, sample: Callable[[], Ceilings]) -> Measurement:
+    """The medians of some samples: the machine drifts."""
+    samples = [sample() for _ in range(NUM_SAMPLES)]
+    tiles = [ceilings.peak_ops_s[TILES] for ceilings in samples if TILES in ceilings.peak_ops_s]
+    return Measurement(
+        machine=machine_key(facts),
+        date=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M"),
+        read_bytes_s=median(ceilings.read_bytes_s for ceilings in samples),
+        byte_ops_s=median(ceilings.peak_ops_s[BYTES] for ceilings in samples),
+        tile_ops_s=median(tiles) if tiles else None,
+    )
+
+
+def save_measurement(measurement: Measurement, folder: Path) -> None:
+    """Whole or not at all."""
+    part = folder / f"{FILE}.{os.getpid()}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        part.write_text(json.dumps(asdict(measurement), indent=2), encoding="utf-8")
+        part.replace(folder / FILE)
+    except OSError as error:
+        with suppress(OSError):
+            part.unlink()
+        raise HomeFolderError(f"{folder}: the measurement cannot be kept: {error.strerror or error}") from None
+
+
+def with_measurement(facts: MachineFacts, folder: Path) -> MachineFacts:
+    """The facts, with what was measured on this machine, if it was."""
+    found = _load(folder)
+    if found is None or found.machine != machine_key(facts):
+        return facts
+    source = f"ktdesk probe --measure, {found.date} UTC"
+    peak = found.byte_ops_s if found.tile_ops_s is None else found.tile_ops_s
+    amx = facts.cpu.amx
+    tiles: Fact[float] = amx.measured if found.tile_ops_s is None else measured(found.tile_ops_s, source)
+    return replace(
+        facts,
+        cpu=replace(facts.cpu, peak_ops_s=measured(peak, source), amx=replace(amx, measured=tiles)),
+        memory=replace(facts.memory, read_bytes_s=measured(found.read_bytes_s, source)),
+    )
+
+
+def _load(folder: Path) -> Measurement | None:
+    """None where there is none, or none that makes sense: it is only measured again."""
+    try:
+        values = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        found = Measurement(**values)
+    except (OSError, ValueError, TypeError):
+        return None
+    numbers = (found.read_bytes_s, found.byte_ops_s, 1.0 if found.tile_ops_s is None else found.tile_ops_s)
+    return found if all(isinstance(number, float) and number > 0 for number in numbers) else None
