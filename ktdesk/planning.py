@@ -12,6 +12,7 @@ from ktdesk.errors import UsageError
 from ktdesk.json_output import json_text
 from ktdesk.model_paths import DEMO, model_path
 from ktdesk.settings import Settings
+from ktdesk_profiles.machines import machine_texts
 from ktdesk_profiles.models import ModelProfile, load_models, nearest
 from ktdesk_wizard.plan.catalogue import model_of_profile
 from ktdesk_wizard.plan.choose import USUAL, choose_plan
@@ -21,7 +22,7 @@ from ktdesk_wizard.plan.plan import Plan, Rejected
 from ktdesk_wizard.plan.planner import make_plan
 from ktdesk_wizard.plan.quantization import checked_quantization
 from ktdesk_wizard.plan.wishes import Wishes, engine_abilities
-from ktdesk_wizard.probe.facts_json import read_what_if
+from ktdesk_wizard.probe.facts_json import read_machine, read_what_if
 from ktdesk_wizard.probe.machine_facts import MachineFacts
 from ktdesk_wizard.probe.measurement import with_measurement
 from ktdesk_wizard.probe.probe import probe
@@ -109,5 +110,12 @@ def _about(profile: ModelProfile) -> Iterator[str]:
 
 
 def _facts(settings: Settings, what_if: str | None) -> MachineFacts:
+    """what_if: a file, or the name of a machine's profile."""
+    if what_if is not None and not os.path.lexists(what_if):
+        machines = machine_texts(settings.data_folder / "profiles" / "machines")
+        if what_if in machines:
+            origin, text = machines[what_if]
+            return read_machine(text, origin)
+        raise UsageError(f"{what_if!r} is neither a file nor a machine; those are {', '.join(machines)}")
     facts = with_measurement(probe((settings.data_folder / "models").absolute()), settings.data_folder)
     return facts if what_if is None else read_what_if(Path(what_if), facts)

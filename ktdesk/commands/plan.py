@@ -72,7 +72,9 @@ def plan(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     what_if: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Facts to plan with in place of this machine's: of `probe --json`, or some."),
+        typer.Option(
+            metavar="FILE", help="Facts to plan with: a file of `probe --json`, or of some, or such as desktop-64g."
+        ),
     ] = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Show each formula, and what was decided against.")

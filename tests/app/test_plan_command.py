@@ -82,7 +82,7 @@ def test_what_makes_no_sense_is_one_line(ktdesk: RunKtdesk, tiny_model: TinyMode
     model = tiny_model("qwen3moe")
     for arguments, code, message in (
         (("--what-if", wrong), ExitCode.USAGE, "unknown key 'size'"),
-        (("--what-if", tmp_path / "absent"), ExitCode.MODEL_FILE, "No such file"),
+        (("--what-if", tmp_path / "absent"), ExitCode.USAGE, "neither a file nor a machine; those are desktop-64g"),
         (("--why-not", "Q9"), ExitCode.USAGE, "known are BF16"),
         (("--context", "99999"), ExitCode.USAGE, "trained for 512"),
         (("--cache-type", "f8"), ExitCode.USAGE, "--cache-type must be one of"),
@@ -145,3 +145,10 @@ def test_a_wrong_profile_of_the_user_is_one_line_with_file_and_line(
     result = ktdesk("--home", tmp_path, "plan", "mine")
     assert result.code == ExitCode.USAGE
     assert "mine.yaml:2: unknown key 'colour'" in result.error
+
+
+def test_a_machine_that_ships_is_planned_for_by_its_name(ktdesk: RunKtdesk) -> None:
+    plan = json.loads(ktdesk("plan", "deepseek-v3", "--what-if", "server-1t", "--json").out)
+    assert plan["verdict"]["kind"] == "fits"
+    assert [share["num_threads"] for share in plan["nodes"]] == [48, 48]
+    assert plan["decode"]["max_tok_s"] > plan["decode"]["min_tok_s"] > 0

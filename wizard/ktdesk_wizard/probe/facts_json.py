@@ -32,18 +32,28 @@ def facts_to_json(facts: Any) -> Any:
 def read_what_if(path: Path, facts: MachineFacts) -> MachineFacts:
     """These facts, with what the file says in their place. FactsError where it says what no machine has."""
     try:
-        values = _parsed(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise FactsError(f"{path}: neither JSON nor YAML: {' '.join(str(error).split())}") from None
-    return overlay(facts, values, str(path))
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise FactsError(f"{path}: neither JSON nor YAML: {error}") from None
+    return overlay(facts, _parsed(text, str(path)), str(path))
 
 
-def _parsed(text: str) -> object:
+def read_machine(text: str, origin: str) -> MachineFacts:
+    """Of a machine of its own: what the text does not say is unknown."""
+    values = _parsed(text, origin)
+    return cast("MachineFacts", _dataclass(MachineFacts, None, values, origin, origin))
+
+
+def _parsed(text: str, origin: str) -> object:
     """JSON first: of its numbers some, such as 1e+16, are texts in YAML."""
     try:
         return cast("object", json.loads(text))
     except ValueError:
+        pass
+    try:
         return cast("object", yaml.safe_load(text))
+    except yaml.YAMLError as error:
+        raise FactsError(f"{origin}: neither JSON nor YAML: {' '.join(str(error).split())}") from None
 
 
 def overlay(facts: MachineFacts, values: object, origin: str) -> MachineFacts:
