@@ -287,3 +287,10 @@ def test_another_quantization_is_compared_by_size_and_speed(tmp_path: Path) -> N
 def test_an_architecture_that_this_build_does_not_run_is_said(tmp_path: Path) -> None:
     other = replace(qwen3_30b(), architecture="qwen3next")
     assert any("does not run" in note for note in plan(captured_facts("desktop", tmp_path), other).notes)
+
+
+def test_prefill_is_planned_on_vectors_where_tiles_are_not_asked_for(tmp_path: Path) -> None:
+    facts = captured_facts("two-sockets", tmp_path)
+    without = replace(facts, cpu=replace(facts.cpu, isa=replace(facts.cpu.isa, value="avx512")))
+    assert plan(facts).isa == "amx"
+    assert plan(facts).prefill == plan(without).prefill

@@ -70,7 +70,7 @@ def make_plan(facts: MachineFacts, model: PlannedModel, wishes: Wishes, abilitie
         cache_type=sizes.cache_type,
         num_sequences=sizes.num_sequences,
         compute=compute,
-        isa=ceilings.isa,
+        isa=facts.cpu.isa.value or "scalar",
         num_threads=num_threads,
         nodes=_nodes(facts, num_threads, ledger),
         gpu_parts=placement.parts,

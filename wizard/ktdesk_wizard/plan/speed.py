@@ -19,11 +19,10 @@ DECODE_SHARE = (0.65, 0.90)
 """Of the read bandwidth, in decoding."""
 CACHE_SHARE = (0.25, 0.80)
 """Of it, in reading the cache."""
-PREFILL_SHARE = {"amx": (0.12, 0.45), "avx512": (0.22, 0.45), "avx2": (0.18, 0.40), "scalar": (0.3, 0.9)}
+PREFILL_SHARE = {"avx512": (0.22, 0.45), "avx2": (0.18, 0.40), "scalar": (0.3, 0.9)}
 """Of the peak of the arithmetic, in prefill."""
-OPS_PER_CYCLE = {"amx": 1024.0, "avx512": 224.0, "avx512 without VNNI": 110.0, "avx2": 105.0, "scalar": 10.0}
-"""A core, two a product: bfloat16 on tiles by the maker's figures, the others measured on one processor, at its base
-clock."""
+OPS_PER_CYCLE = {"avx512": 224.0, "avx512 without VNNI": 110.0, "avx2": 105.0, "scalar": 10.0}
+"""A core, two a product: measured on one processor, at its base clock."""
 LOOKED_UP = (0.6, 1.2)
 """How far a looked-up peak may be off: clocks under load, ports that differ."""
 NOMINAL_SHARE = (0.60, 0.90)
@@ -52,6 +51,7 @@ class Ceilings:
     read_bytes_s: Range | None
     peak_ops_s: Range | None
     isa: str
+    """Of the vectors."""
     basis: str
 
 
@@ -70,8 +70,9 @@ class GpuShare:
 def ceilings_of(facts: MachineFacts, num_threads: int) -> Ceilings:
     """Measured where they were measured, else from what is printed on the parts, else unknown."""
     read, read_basis = _read(facts)
-    peak, peak_basis = _peak(facts, num_threads)
-    return Ceilings(read, peak, facts.cpu.isa.value or "scalar", f"bandwidth {read_basis}, arithmetic {peak_basis}")
+    isa = _vector_isa(facts)
+    peak, peak_basis = _peak(facts, isa, num_threads)
+    return Ceilings(read, peak, isa, f"bandwidth {read_basis}, arithmetic {peak_basis}")
 
 
 def _read(facts: MachineFacts) -> tuple[Range | None, str]:
@@ -88,13 +89,18 @@ def _read(facts: MachineFacts) -> tuple[Range | None, str]:
     return None, "unknown"
 
 
-def _peak(facts: MachineFacts, num_threads: int) -> tuple[Range | None, str]:
+def _vector_isa(facts: MachineFacts) -> str:
+    """What is not asked for on tiles is multiplied on vectors (compute auto)."""
+    isa = facts.cpu.isa.value or "scalar"
+    return "avx512" if isa == "amx" else isa
+
+
+def _peak(facts: MachineFacts, isa: str, num_threads: int) -> tuple[Range | None, str]:
     cpu = facts.cpu
     if cpu.peak_ops_s.value:
         return Range(cpu.peak_ops_s.value, cpu.peak_ops_s.value), cpu.peak_ops_s.confidence
     if not cpu.max_hz.value or not cpu.isa.value:
         return None, "unknown"
-    isa = cpu.isa.value
     if isa == "avx512" and "avx512_vnni" not in (cpu.flags.value or ()):
         isa = "avx512 without VNNI"
     ops = OPS_PER_CYCLE[isa] * cpu.max_hz.value * num_threads

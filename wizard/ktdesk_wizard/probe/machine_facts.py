@@ -46,7 +46,7 @@ class CpuFacts:
     isa: Fact[str]
     """The widest instruction set that flags and operating system allow."""
     peak_ops_s: Fact[float]
-    """Of that instruction set on bytes, all threads."""
+    """Of products of bytes on vectors, all threads."""
     amx: AmxFacts
 
 

@@ -87,12 +87,11 @@ def with_measurement(facts: MachineFacts, folder: Path) -> MachineFacts:
     if found is None or found.machine != machine_key(facts):
         return facts
     source = f"ktdesk probe --measure, {found.date} UTC"
-    peak = found.byte_ops_s if found.tile_ops_s is None else found.tile_ops_s
     amx = facts.cpu.amx
     tiles: Fact[float] = amx.measured if found.tile_ops_s is None else measured(found.tile_ops_s, source)
     return replace(
         facts,
-        cpu=replace(facts.cpu, peak_ops_s=measured(peak, source), amx=replace(amx, measured=tiles)),
+        cpu=replace(facts.cpu, peak_ops_s=measured(found.byte_ops_s, source), amx=replace(amx, measured=tiles)),
         memory=replace(facts.memory, read_bytes_s=measured(found.read_bytes_s, source)),
     )
 
