@@ -127,7 +127,10 @@ def bench_layer(plan: LayerPlan, options: EngineOptions) -> BenchReport:
 
 
 def tile_notes(min_tile_rows: int | None) -> tuple[str, ...]:
-    """From where on tiles are used, if they are."""
+    """From where on tiles are used; or why they cannot be."""
+    why = kernels.why_no_amx()
+    if why is not None:
+        return (f"no tiles: {why}",)
     if min_tile_rows is None or min_tile_rows == NEVER:
         return ()
     return (f"on tiles from {min_tile_rows} tokens of an expert on",)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict
 
 from ktdesk.json_output import json_text
 from ktdesk.model_report import ModelReport, TokenizerFacts
 from ktdesk.terminal import on_one_line, without_control
+from ktdesk_engine import kernels
 from ktdesk_wizard.tensor_classes import TensorGroup
 
 LABEL_WIDTH = 14
@@ -15,7 +17,7 @@ MAX_LISTED = 6
 
 
 def as_text(report: ModelReport, *, with_template: bool) -> str:
-    lines = [*_facts(report), "", *_tensors(report), "", *_verdict(report)]
+    lines = [*_facts(report), "", *_tensors(report), "", *_instruction_set(), *_verdict(report)]
     if with_template and report.template is not None:
         lines += ["", "The chat template:", without_control(report.template.text)]
     return "\n".join(lines)
@@ -37,10 +39,18 @@ def to_json(report: ModelReport) -> str:
         "tokenizer": _tokenizer_json(report.tokenizer),
         "chat_template": None if report.template is None else asdict(report.template),
         "sampling": None if report.sampling is None else asdict(report.sampling),
+        "isa": kernels.default_isa(),
+        "no_tiles": kernels.why_no_amx(),
         "runs": report.runs,
         "problems": [asdict(problem) for problem in report.problems],
     }
     return json_text(facts)
+
+
+def _instruction_set() -> list[str]:
+    """What this machine computes with, and why not with tiles."""
+    why = kernels.why_no_amx()
+    return textwrap.wrap(f"This machine computes with {kernels.default_isa()}{f', for {why}' if why else ''}.", 80)
 
 
 def _tokenizer_json(facts: TokenizerFacts | None) -> dict[str, object] | None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from model_variants import Tensors, write_variant
 from running import RunKtdesk, StartKtdesk
 
+from ktdesk.benchmarking import tile_notes
 from ktdesk.exit_codes import ExitCode
 from ktdesk.model_report import read_report
 from ktdesk.report_text import as_text, to_json
@@ -121,6 +122,20 @@ def test_the_text_for_people_fits_the_terminal_and_says_that_it_runs(ktdesk: Run
     assert result.code == ExitCode.OK
     assert max(len(line) for line in result.out.splitlines() if str(tiny_model("deepseek2-v3")) not in line) <= 80
     assert ktdesk("inspect", tiny_model("llama-moe")).out.endswith("It runs.\n")
+
+
+def test_what_keeps_the_machine_from_tiles_is_said(
+    ktdesk: RunKtdesk, tiny_model: TinyModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    why = "the operating system refuses this process the use of tiles (Operation not permitted)"
+    monkeypatch.setattr("ktdesk_engine.kernels.why_no_amx", lambda: why)
+    result = ktdesk("inspect", tiny_model("llama-moe"))
+    assert f", for {why}." in " ".join(result.out.split())
+    assert json.loads(ktdesk("inspect", tiny_model("llama-moe"), "--json").out)["no_tiles"] == why
+    assert tile_notes(None) == (f"no tiles: {why}",)
+    monkeypatch.setattr("ktdesk_engine.kernels.why_no_amx", lambda: None)
+    assert tile_notes(6) == ("on tiles from 6 tokens of an expert on",)
+    assert json.loads(ktdesk("inspect", tiny_model("llama-moe"), "--json").out)["no_tiles"] is None
 
 
 def test_all_problems_are_listed_not_only_the_first(ktdesk: RunKtdesk, model_with: ModelWith) -> None:
