@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 
 from ktdesk_engine.benchmark.conditions import l3_bytes
-from ktdesk_engine.kernels import Blocks, WorkerPool
+from ktdesk_engine.kernels import WorkerPool
+from ktdesk_engine.kernels.large_arrays import HUGE_PAGE_BYTES, from_huge_page, huge_memory
 from ktdesk_engine.kernels.probes import probe_peak, probe_read, touch
 from ktdesk_engine.machine import available_memory_bytes
 
@@ -19,7 +18,6 @@ MIN_BUFFER_BYTES = 512 << 20
 """A pass takes tens of milliseconds, so that a moment's disturbance does not decide it."""
 CACHES_PER_BUFFER = 4
 MEMORY_SHARE = 4
-HUGE_PAGE = 2 << 20
 MAX_ROUNDS = 1 << 36
 
 
@@ -43,7 +41,8 @@ class Probes:
     def __init__(self, pool: WorkerPool, peaks: Sequence[str], buffer_bytes: int | None = None) -> None:
         """buffer_bytes: decided by caches and memory if None."""
         self.pool = pool
-        self._buffer = _huge_buffer(buffer_bytes or decide_buffer_bytes(l3_bytes(), available_memory_bytes()))
+        num_bytes = buffer_bytes or decide_buffer_bytes(l3_bytes(), available_memory_bytes())
+        self._buffer = from_huge_page(np.frombuffer(huge_memory(num_bytes), np.uint8), num_bytes)
         touch(pool, self._buffer)
         self._rounds = {name: self._enough_rounds(name) for name in peaks}
 
@@ -65,12 +64,4 @@ class Probes:
 def decide_buffer_bytes(cache_bytes: int, available_bytes: int) -> int:
     """Far more than the caches hold, but never more than a part of the memory: a reported cache may be fiction."""
     wanted = max(CACHES_PER_BUFFER * cache_bytes, MIN_BUFFER_BYTES)
-    return max(min(wanted, available_bytes // MEMORY_SHARE) // HUGE_PAGE, 1) * HUGE_PAGE
-
-
-def _huge_buffer(num_bytes: int) -> Blocks:
-    memory = mmap.mmap(-1, num_bytes)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        with suppress(OSError):  # a kernel without huge pages: slower, not wrong
-            memory.madvise(mmap.MADV_HUGEPAGE)
-    return np.frombuffer(memory, np.uint8)
+    return max(min(wanted, available_bytes // MEMORY_SHARE) // HUGE_PAGE_BYTES, 1) * HUGE_PAGE_BYTES

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
-import mmap
-from contextlib import suppress
 
 import numpy as np
 import numpy.typing as npt
 
 from ktdesk_engine.kernels import _kernels
-from ktdesk_engine.kernels.large_arrays import HUGE_PAGE_BYTES, MIN_BYTES, LargeArrays
+from ktdesk_engine.kernels.large_arrays import (
+    HUGE_PAGE_BYTES,
+    MIN_BYTES,
+    LargeArrays,
+    from_huge_page,
+    huge_memory,
+)
 from ktdesk_engine.kernels.pools import WorkerPool
 
 Floats = npt.NDArray[np.float32]
@@ -55,16 +59,8 @@ def panel_memory(num_groups: int, *shape: int) -> Blocks:
     size = math.prod(shape)
     if size < HUGE_PAGE_BYTES:
         return aligned_bytes(*shape)
-    try:
-        memory = mmap.mmap(-1, size + HUGE_PAGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    except OSError as error:
-        raise MemoryError(f"{size} bytes of memory for weights: {error}") from None
-    matrix_bytes = shape[-2] * shape[-1]
-    with suppress(OSError):  # advice; a system without huge pages takes none
-        memory.madvise(mmap.MADV_HUGEPAGE if _fits_huge_pages(matrix_bytes, num_groups) else mmap.MADV_NOHUGEPAGE)
-    data = np.frombuffer(memory, np.uint8)
-    start = -data.ctypes.data % HUGE_PAGE_BYTES
-    return data[start : start + size].reshape(shape)
+    memory = huge_memory(size, huge_pages=_fits_huge_pages(shape[-2] * shape[-1], num_groups))
+    return from_huge_page(np.frombuffer(memory, np.uint8), size).reshape(shape)
 
 
 def _fits_huge_pages(matrix_bytes: int, num_groups: int) -> bool:
