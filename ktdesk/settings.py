@@ -44,9 +44,13 @@ class Settings:
         """For files that say what runs now. Absolute."""
         if self.home is not None:
             return self.data_folder / "run"
+        import warnings
+
         from platformdirs import user_runtime_path
 
-        return user_runtime_path("ktdesk")
+        with warnings.catch_warnings():  # where the system names no such folder, the one below /tmp is right
+            warnings.simplefilter("ignore")
+            return user_runtime_path("ktdesk")
 
 
 def _system_folder() -> Path:

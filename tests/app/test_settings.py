@@ -44,3 +44,9 @@ def test_a_relative_folder_needs_a_current_one(monkeypatch: pytest.MonkeyPatch, 
     with pytest.raises(UsageError, match="--home here: the current folder was deleted"):
         _ = Settings(home="here").data_folder
     assert Settings(home="/there").data_folder == Path("/there")
+
+
+def test_a_system_that_names_no_runtime_folder_is_no_reason_for_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Warnings are errors here."""
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    assert Settings(home=None).runtime_folder.is_absolute()
