@@ -6,10 +6,10 @@ from collections.abc import Generator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
+from ktdesk.loaded_engine import LoadedEngine
 from ktdesk.options import AnswerOptions, SamplingOptions
 from ktdesk_engine.answer import StreamEvent
 from ktdesk_engine.config import Request, SamplingConfig
-from ktdesk_engine.engine import Engine
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class AskedModel(Protocol):
 class LocalModel:
     """In this process."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: LoadedEngine) -> None:
         self.engine = engine
 
     @property
@@ -83,7 +83,7 @@ class LocalModel:
         return [texts.get(token_id, "") for token_id in token_ids]
 
 
-def request_of(engine: Engine, asked: Asked) -> Request:
+def request_of(engine: LoadedEngine, asked: Asked) -> Request:
     """As the engine takes it."""
     options, sampling = asked.options, asked.sampling.over(engine.recommended_sampling)
     stop = tuple(options.stop or ())

@@ -11,15 +11,13 @@ from pathlib import Path
 import psutil
 
 from ktdesk.options import EngineOptions
-from ktdesk.server.engine_port import ScheduledEngine
 from ktdesk.server.hosting import ModelHost
+from ktdesk.server.opening import OpenedModel, OpenSettings, ShowProgress, open_model
 from ktdesk.server.running import listening_socket, run_server
 from ktdesk.server.settings import ServerSettings
 from ktdesk.server_records import ServerRecord, log_path, write_record
 from ktdesk.settings import Settings
 from ktdesk.terminal import note
-from ktdesk_engine.engine import Engine
-from ktdesk_engine.errors import ResourceError
 from ktdesk_engine.gguf.file import GGUFFile
 from ktdesk_engine.prefix_cache.limits import CacheLimits
 from ktdesk_engine.scheduler.limits import SchedulerLimits
@@ -38,8 +36,12 @@ def serve_model(
     """Until a signal ends it. What can be said about the file is said before anything listens."""
     config = replace(engine.config, num_sequences=1 if engine.context is None else limits.max_running)
     GGUFFile.open(path).close()
+
+    def opens(path: Path, show: ShowProgress) -> OpenedModel:
+        return open_model(path, OpenSettings(config, limits, cache), show, _tell)
+
     with listening_socket(server) as listener:
-        host = ModelHost(path, config, server, lambda loaded: _scheduled(loaded, limits, cache))
+        host = ModelHost(path, server, opens)
         record = _record(host, settings, server, engine, listener)
         _log_to(Path(record.log))
         state_file = write_record(settings, record)
@@ -49,15 +51,6 @@ def serve_model(
             _tell("stopped")
         finally:
             state_file.unlink(missing_ok=True)
-
-
-def _scheduled(engine: Engine, limits: SchedulerLimits, cache: CacheLimits) -> ScheduledEngine:
-    """Where the disk cache cannot be used, the server does without it, and says so."""
-    try:
-        return ScheduledEngine(engine, limits, cache)
-    except ResourceError as error:
-        _tell(f"nothing is cached on disk: {error}")
-        return ScheduledEngine(engine, limits, replace(cache, disk_bytes=0))
 
 
 def _record(

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import httpx
 from running import StartKtdesk
 
-from ktdesk.server.engine_port import ScheduledEngine
 from ktdesk.server.hosting import ModelHost
+from ktdesk.server.opening import OpenSettings, open_model
 from ktdesk.server.running import Server, listening_socket, make_server
 from ktdesk.server.settings import ServerSettings
 from ktdesk_engine.config import EngineConfig
@@ -43,8 +43,10 @@ def running_server(
 ) -> Iterator[RunningServer]:
     """Computes in int8: with auto, tiles may round a token that comes in company, and its answer is another."""
     listener: socket.socket = listening_socket(settings)
-    config = config or EngineConfig(compute="int8", num_threads=1)
-    host = ModelHost(path, config, settings, lambda engine: ScheduledEngine(engine, limits, cache))
+    how = OpenSettings(
+        config or EngineConfig(compute="int8", num_threads=1), limits or SchedulerLimits(), cache or CacheLimits()
+    )
+    host = ModelHost(path, settings, lambda path, show: open_model(path, how, show, print))
     server = make_server(host, settings)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])), daemon=True)
     thread.start()

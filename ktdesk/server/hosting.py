@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ktdesk.server.engine_port import AnswerEngine, ScheduledEngine
 from ktdesk.server.errors import NotFoundError, NotReadyError
+from ktdesk.server.opening import OpenedModel, ShowProgress
 from ktdesk.server.served_model import ServedModel
 from ktdesk.server.settings import ServerSettings
-from ktdesk_engine.config import EngineConfig
-from ktdesk_engine.engine import Engine
 from ktdesk_engine.load_progress import LoadProgress
 
 Stage = Literal["loading", "ready", "stopping", "failed"]
@@ -36,15 +34,13 @@ class ModelHost:
     def __init__(
         self,
         path: Path,
-        config: EngineConfig,
         settings: ServerSettings,
-        make_answers: Callable[[Engine], AnswerEngine] = ScheduledEngine,
+        open_model: Callable[[Path, ShowProgress], OpenedModel],
     ) -> None:
         self.path = path
         self.name = model_name(path)
         self.settings = settings
-        self._config = config
-        self._make_answers = make_answers
+        self._open_model = open_model
         self._percent = 0.0
         self._is_stopping = False
         self._model: ServedModel | None = None
@@ -102,8 +98,7 @@ class ModelHost:
 
     def _load(self, when_done: Callable[[], None]) -> None:
         try:
-            engine = Engine.load(self.path, self._config, self._show)
-            self._model = ServedModel(self.name, engine, self._make_answers(engine), self.settings)
+            self._model = ServedModel(self.name, self._open_model(self.path, self._show), self.settings)
         except LoadingStoppedError:
             pass
         except BaseException as error:

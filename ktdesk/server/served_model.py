@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ktdesk.server.engine_port import AnswerEngine
+from ktdesk.server.opening import OpenedModel
 from ktdesk.server.settings import ServerSettings
 from ktdesk.server.shared_beginnings import SharedBeginnings
 from ktdesk.server.wanted import ChatWanted, Limits, SamplingWishes, TextWanted, ToolWishes
@@ -18,7 +18,6 @@ from ktdesk_engine.chat.parsing.style import AnswerStyle, answer_style
 from ktdesk_engine.chat.parsing.tools import OfferedTools
 from ktdesk_engine.config import Request
 from ktdesk_engine.constraint import Constraint
-from ktdesk_engine.engine import Engine
 from ktdesk_engine.errors import ContextOverflowError, RequestError
 from ktdesk_engine.guidance import Grammar, Guidance
 
@@ -52,10 +51,10 @@ class Prepared:
 class ServedModel:
     """A model that is ready. Threads may share it."""
 
-    def __init__(self, name: str, engine: Engine, answers: AnswerEngine, settings: ServerSettings) -> None:
+    def __init__(self, name: str, opened: OpenedModel, settings: ServerSettings) -> None:
         self.name = name
-        self.engine = engine
-        self.answers = answers
+        self.engine = opened.engine
+        self.answers = opened.answers
         self.created = int(time.time())
         self._settings = settings
         self._guidance: Guidance | None = None

@@ -1,0 +1,59 @@
+"""Opens a model's file for the server: the one place that decides what computes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ktdesk.loaded_engine import LoadedEngine
+from ktdesk.server.engine_port import AnswerEngine, ScheduledEngine
+from ktdesk_engine.config import EngineConfig
+from ktdesk_engine.engine import Engine
+from ktdesk_engine.errors import ResourceError
+from ktdesk_engine.load_progress import LoadProgress
+from ktdesk_engine.prefix_cache.limits import CacheLimits
+from ktdesk_engine.scheduler.limits import SchedulerLimits
+
+ShowProgress = Callable[[LoadProgress], None]
+"""Called while a model loads. May raise, to cancel."""
+Tell = Callable[[str], None]
+"""Says a line to the people who run the server."""
+
+
+@dataclass(frozen=True)
+class OpenSettings:
+    """How every model of a server is run."""
+
+    config: EngineConfig = field(default_factory=EngineConfig)
+    limits: SchedulerLimits = field(default_factory=SchedulerLimits)
+    cache: CacheLimits = field(default_factory=CacheLimits)
+
+
+@dataclass(frozen=True)
+class OpenedModel:
+    """A model in memory. Closing `answers` closes both."""
+
+    engine: LoadedEngine
+    """What the model is: its tokens, its template, its context."""
+    answers: AnswerEngine
+    """What computes with it."""
+
+
+def open_model(path: Path, settings: OpenSettings, show: ShowProgress, tell: Tell) -> OpenedModel:
+    """Loads it. Raises what keeps it from being loaded, and what `show` raises."""
+    engine = Engine.load(path, settings.config, show)
+    try:
+        return OpenedModel(engine, _scheduled(engine, settings, tell))
+    except BaseException:
+        engine.close()
+        raise
+
+
+def _scheduled(engine: Engine, settings: OpenSettings, tell: Tell) -> ScheduledEngine:
+    """Where the disk cache cannot be used, the server does without it, and says so."""
+    try:
+        return ScheduledEngine(engine, settings.limits, settings.cache)
+    except ResourceError as error:
+        tell(f"nothing is cached on disk: {error}")
+        return ScheduledEngine(engine, settings.limits, replace(settings.cache, disk_bytes=0))
