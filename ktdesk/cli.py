@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from ktdesk.command import command, guarded, tell_error
-from ktdesk.commands import bench, cache, chat, demo, eval, inspect, plan, probe, run, serve
+from ktdesk.commands import bench, cache, chat, demo, eval, inspect, models, plan, probe, run, serve
 from ktdesk.exit_codes import ExitCode, table
 from ktdesk.settings import HOME_VARIABLE, Settings
 from ktdesk.standard_streams import forget_unwritable, prepare_streams
@@ -67,6 +67,24 @@ cache_commands = typer.Typer(
 cache_commands.command()(command(cache.ls))
 cache_commands.command()(command(cache.rm))
 app.add_typer(cache_commands, name="cache")
+
+models_commands = typer.Typer(help="The models in the data folder: list, verify, remove.", rich_markup_mode=None)
+
+
+@models_commands.callback(invoke_without_command=True)
+def list_models(
+    ctx: typer.Context,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """The models in the data folder: lists them, unless another command is given."""
+    if ctx.invoked_subcommand is None:
+        command(models.ls)(ctx, as_json=as_json)
+
+
+models_commands.command()(command(models.ls))
+models_commands.command()(command(models.verify))
+models_commands.command()(command(models.rm))
+app.add_typer(models_commands, name="models")
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:

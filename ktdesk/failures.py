@@ -16,7 +16,7 @@ from ktdesk_engine.errors import (
     UnsupportedError,
 )
 from ktdesk_profiles.errors import ProfileError
-from ktdesk_wizard.errors import FactsError, FetchError, HomeFolderError, SourceError, WishError
+from ktdesk_wizard.errors import FactsError, FetchError, HomeFolderError, SourceError, StoreError, WishError
 
 _CODES: tuple[tuple[type[BaseException], ExitCode], ...] = (
     (KeyboardInterrupt, ExitCode.INTERRUPTED),
@@ -36,6 +36,7 @@ _CODES: tuple[tuple[type[BaseException], ExitCode], ...] = (
     (ProfileError, ExitCode.USAGE),
     (HomeFolderError, ExitCode.RESOURCES),
     (FetchError, ExitCode.FETCH),
+    (StoreError, ExitCode.MODEL_FILE),
     (FileNotFoundError, ExitCode.MODEL_FILE),
     (MemoryError, ExitCode.RESOURCES),
     (OSError, ExitCode.RESOURCES),

@@ -1,16 +1,19 @@
-"""What MODEL on the command line means: a file, or `demo`."""
+"""What MODEL on the command line means: a file, `demo`, or a model of the store."""
 
 from __future__ import annotations
 
 import difflib
 import os
+import re
 from pathlib import Path
 
+from ktdesk.errors import UsageError
 from ktdesk.settings import DEMO_VARIABLE, Settings
 from ktdesk.terminal import Progress, note, on_one_line
 from ktdesk_engine.errors import ModelFileError
 
 DEMO = "demo"
+_REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+(:[\w.-]+)?")
 
 
 def model_path(model: str, settings: Settings) -> Path:
@@ -18,10 +21,40 @@ def model_path(model: str, settings: Settings) -> Path:
     if model == DEMO:
         return demo_path(settings)
     path = Path(model)
-    similar = [] if os.path.lexists(path) else _similar(path)
+    if os.path.lexists(path):
+        return path
+    stored = _stored_path(model, settings)
+    if stored is not None:
+        return stored
+    similar = _similar(path)
     if similar:
         raise ModelFileError(path, f"no such file; did you mean {' or '.join(str(match) for match in similar)}?")
+    if _REPOSITORY.fullmatch(model) and not model.endswith(".gguf"):
+        raise ModelFileError(path, "neither a file nor a model of the store; `ktdesk models` lists those")
     return path
+
+
+def _stored_path(model: str, settings: Settings) -> Path | None:
+    """None where the store has no model of that name."""
+    from ktdesk_wizard.store.models import find_models, stored_models
+
+    found = find_models(model, stored_models(settings.models_folder), _repositories(model, settings))
+    whole = [each for each in found if each.state == "whole"]
+    if len(whole) > 1:
+        names = " or ".join(each.name for each in whole)
+        raise UsageError(f"{on_one_line(model)!r} may be {names}: name one of them")
+    if found and not whole:
+        have = f"{found[0].num_present} of {len(found[0].record.files)} files are there and whole"
+        raise ModelFileError(found[0].path, f"{have}: `ktdesk pull {found[0].name}` fetches the rest")
+    return whole[0].path if whole else None
+
+
+def _repositories(model: str, settings: Settings) -> list[str]:
+    """Of a name of the catalogue: where files of it are."""
+    from ktdesk_profiles.models import load_models
+
+    profile = load_models(settings.data_folder / "profiles" / "models").get(model.lower())
+    return [] if profile is None else [repository.id for repository in profile.repositories]
 
 
 def demo_path(settings: Settings, source: Path | None = None) -> Path:
@@ -38,7 +71,7 @@ def demo_path(settings: Settings, source: Path | None = None) -> Path:
 
     progress = Progress()
     try:
-        folder = settings.data_folder / "models" / "demo"
+        folder = settings.models_folder / "demo"
         return demo_model(load_demo_profile(), folder, source=source, report=progress)
     finally:
         progress.finish()

@@ -26,6 +26,7 @@ from ktdesk_wizard.probe.facts_json import read_machine, read_what_if
 from ktdesk_wizard.probe.machine_facts import MachineFacts
 from ktdesk_wizard.probe.measurement import with_measurement
 from ktdesk_wizard.probe.probe import probe
+from ktdesk_wizard.store.models import find_models, stored_models
 
 
 @dataclass(frozen=True)
@@ -91,10 +92,14 @@ def _profile(model: str, settings: Settings) -> ModelProfile | None:
         return None
     models = catalogue(settings)
     found = models.get(model.lower())
+    if found is None and find_models(model, stored_models(settings.models_folder)):
+        return None
     if found is None:
         close = nearest(model, models)
         advice = f"did you mean {' or '.join(close)}?" if close else "`ktdesk plan --list` shows the catalogue"
-        raise UsageError(f"{model!r} is neither a file nor a name of the catalogue: {advice}")
+        raise UsageError(
+            f"{model!r} is neither a file, nor a model of the store, nor a name of the catalogue: {advice}"
+        )
     return found
 
 
@@ -117,5 +122,5 @@ def _facts(settings: Settings, what_if: str | None) -> MachineFacts:
             origin, text = machines[what_if]
             return read_machine(text, origin)
         raise UsageError(f"{what_if!r} is neither a file nor a machine; those are {', '.join(machines)}")
-    facts = with_measurement(probe((settings.data_folder / "models").absolute()), settings.data_folder)
+    facts = with_measurement(probe(settings.models_folder), settings.data_folder)
     return facts if what_if is None else read_what_if(Path(what_if), facts)

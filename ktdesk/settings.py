@@ -35,6 +35,11 @@ class Settings:
             raise UsageError(f"--home {self.home}: the current folder was deleted; name one from / on") from None
 
     @property
+    def models_folder(self) -> Path:
+        """The store: what `ktdesk models` lists."""
+        return self.data_folder / "models"
+
+    @property
     def prefix_folder(self) -> Path:
         """Where servers keep prefixes on disk."""
         return self.data_folder / "prefixes"

@@ -86,7 +86,10 @@ class RunOptions:
 def bench(
     ctx: typer.Context,
     model: Annotated[
-        str | None, typer.Argument(metavar="MODEL", help="A GGUF file (any shard of several), or 'demo'.")
+        str | None,
+        typer.Argument(
+            metavar="MODEL", help="A GGUF file (any shard of several), a model of `ktdesk models`, or 'demo'."
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     against: Annotated[

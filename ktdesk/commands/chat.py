@@ -12,7 +12,12 @@ from ktdesk.options import KEEP_ALIVE_SECONDS, AnswerOptions, EngineOptions, Kee
 
 def chat(
     ctx: typer.Context,
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A GGUF file (any shard of several), or 'demo'.")],
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL", help="A GGUF file (any shard of several), a model of `ktdesk models`, or 'demo'."
+        ),
+    ],
     no_server: Annotated[
         bool, typer.Option("--no-server", help="Load the model here, even if a server has it.")
     ] = False,

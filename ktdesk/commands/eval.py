@@ -13,7 +13,12 @@ from ktdesk.options import EngineOptions
 
 def eval(
     ctx: typer.Context,
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A GGUF file (any shard of several), or 'demo'.")],
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL", help="A GGUF file (any shard of several), a model of `ktdesk models`, or 'demo'."
+        ),
+    ],
     text: Annotated[
         Path | None, typer.Option(metavar="FILE", help="What to read, in UTF-8.", show_default="English that ships")
     ] = None,

@@ -11,7 +11,12 @@ from ktdesk.command import settings_of
 
 def inspect(
     ctx: typer.Context,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A GGUF file (any shard of several), or 'demo'.")],
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE", help="A GGUF file (any shard of several), a model of `ktdesk models`, or 'demo'."
+        ),
+    ],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     template: Annotated[bool, typer.Option("--template", help="Print the chat template too.")] = False,
 ) -> int:

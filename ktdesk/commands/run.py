@@ -15,7 +15,12 @@ from ktdesk.text_input import argument_text
 
 def run(
     ctx: typer.Context,
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A GGUF file (any shard of several), or 'demo'.")],
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL", help="A GGUF file (any shard of several), a model of `ktdesk models`, or 'demo'."
+        ),
+    ],
     prompt: Annotated[
         str | None,
         typer.Argument(metavar="PROMPT", help="What to ask; '-' reads it from standard input.", parser=argument_text),

@@ -75,7 +75,12 @@ class ScheduleOptions:
 
 def serve(
     ctx: typer.Context,
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A GGUF file (any shard of several), or 'demo'.")],
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL", help="A GGUF file (any shard of several), a model of `ktdesk models`, or 'demo'."
+        ),
+    ],
     *,
     options: ServeOptions,
     schedule: ScheduleOptions,

@@ -5,6 +5,7 @@ WizardError
 ├── FactsError        a file of facts about a machine says what no machine has
 ├── WishError         wishes for a plan contradict each other
 ├── FetchError        it could not be fetched: no network, no pip
+├── StoreError        a record of the store is damaged, or names no model
 └── HomeFolderError   the user's data folder has no room, or cannot be written
 
 A message is one line that says what is wrong, where, and what to do.
@@ -31,6 +32,10 @@ class WishError(WizardError):
 
 class FetchError(WizardError):
     """A file could not be fetched."""
+
+
+class StoreError(WizardError):
+    """A record of the store cannot be read, or what it says cannot be done."""
 
 
 class HomeFolderError(WizardError):
