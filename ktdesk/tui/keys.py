@@ -1,0 +1,54 @@
+"""Every key of the app: its name, the key, and what it does. Users bind them anew by name.
+
+Safe over SSH and in tmux and screen: no ctrl+a, ctrl+b, ctrl+z, no alt and no keys that need a newer protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from textual.binding import Binding
+
+
+class Key(NamedTuple):
+    key: str
+    """Several are separated by commas."""
+    what: str
+    """For the footer, the palette and help."""
+    group: str
+    """Where it counts."""
+
+
+EVERYWHERE = "Everywhere"
+CHAT = "Chat"
+MESSAGES = "Messages"
+CONVERSATIONS = "Conversations"
+
+KEYS: dict[str, Key] = {
+    "app.help": Key("f1", "Help", EVERYWHERE),
+    "app.chat": Key("f2", "Chat", EVERYWHERE),
+    "app.settings": Key("f7", "Settings", EVERYWHERE),
+    "app.palette": Key("ctrl+p", "Commands", EVERYWHERE),
+    "app.quit": Key("ctrl+q", "Quit", EVERYWHERE),
+    "settings.rebind": Key("enter", "Bind anew", "Settings"),
+    "settings.reset": Key("delete", "As it was", "Settings"),
+}
+"""By name. A screen adds its own here, and takes them with `binding`."""
+
+
+def binding(name: str, action: str, *, show: bool = True, priority: bool = False) -> Binding:
+    """Of a key of the table. priority: before the focused widget's own keys."""
+    key = KEYS[name]
+    return Binding(key.key, action, key.what, show=show, priority=priority, id=name)
+
+
+def clashes(bound: Mapping[str, str], name: str, key: str) -> list[str]:
+    """Names of other keys that would be pressed by this one, too. bound: what users bound anew."""
+    group = KEYS[name].group
+    found = []
+    for other, entry in KEYS.items():
+        keys = bound.get(other, entry.key).split(",")
+        if other != name and entry.group in (group, EVERYWHERE) and key in keys:
+            found.append(other)
+    return found

@@ -1,0 +1,36 @@
+"""The places of the app, in the order of the bar at the top. A place is a screen that stays as it was left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    from ktdesk.tui.place_screen import PlaceScreen
+
+
+@dataclass(frozen=True)
+class Place:
+    name: str
+    title: str
+    screen: str
+    """`module:class`, imported when somebody goes there: the first picture must not wait for all of them."""
+
+    @property
+    def key_name(self) -> str:
+        """In the table of keys."""
+        return f"app.{self.name}"
+
+    def make(self) -> PlaceScreen:
+        module, _, name = self.screen.partition(":")
+        kind = cast("Callable[[], PlaceScreen]", getattr(import_module(f"ktdesk.tui.{module}"), name))
+        return kind()
+
+
+PLACES = (
+    Place("chat", "Chat", "chat.screen:ChatScreen"),
+    Place("settings", "Settings", "settings_screen:SettingsScreen"),
+)
+FIRST_PLACE = "chat"

@@ -1,0 +1,202 @@
+"""The app around its places: going there, keys, colours, settings, failures, and terminals that are too small."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import yaml
+from driving import FakeLink, drive, make_app, shown, until
+from textual.pilot import Pilot
+from textual.widgets import DataTable, Select
+
+from ktdesk.model_link import LinkState
+from ktdesk.tui.keys import KEYS, clashes
+from ktdesk.tui.place_screen import NO_ROOM
+from ktdesk.tui.places import PLACES
+from ktdesk.tui.preferences import Preferences, PreferencesError, PreferencesFile, parse
+
+READY = LinkState("ready", "smolmoe", "http://127.0.0.1:1", "/models/smolmoe.gguf", 100.0, context=8192)
+
+
+def home() -> Path:
+    return Path(os.environ["KTDESK_HOME"])
+
+
+def test_every_place_has_a_key_that_goes_there_and_a_title_at_the_top() -> None:
+    async def script(pilot: Pilot[None]) -> None:
+        for place in PLACES:
+            await pilot.press(KEYS[place.key_name].key)
+            await until(pilot, lambda place=place: pilot.app.current_mode == place.name)  # type: ignore[misc]
+            assert place.title in shown(pilot.app).splitlines()[0]
+
+    drive(make_app(), script, (140, 40))
+
+
+def test_the_bar_says_how_the_model_is() -> None:
+    link = FakeLink(LinkState("loading", "smolmoe", percent=43.0))
+
+    async def script(pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: "smolmoe loads 43 %" in shown(pilot.app))
+        link.state = READY
+        await until(pilot, lambda: "● smolmoe" in shown(pilot.app))
+
+    drive(make_app(link), script)
+    assert PreferencesFile(home()).now.last_model == READY.path
+
+
+def test_the_last_model_is_loaded_again_unless_the_user_said_no(tmp_path: Path) -> None:
+    model = tmp_path / "m.gguf"
+    model.touch()
+    for loads in (True, False):
+        PreferencesFile(home()).change(last_model=str(model), load_last_model=loads)
+        link = FakeLink()
+
+        async def script(pilot: Pilot[None], link: FakeLink = link, loads: bool = loads) -> None:
+            await until(pilot, lambda: pilot.app.link_state is not None)  # type: ignore[attr-defined]
+            assert link.done == ([f"start {model}"] if loads else [])
+
+        drive(make_app(link), script)
+
+
+def test_help_and_the_palette_open_by_key_and_close_again() -> None:
+    async def script(pilot: Pilot[None]) -> None:
+        await pilot.press("f1")
+        await until(pilot, lambda: pilot.app.screen.query("HelpPanel"))
+        await pilot.press("f1")
+        await until(pilot, lambda: not pilot.app.screen.query("HelpPanel"))
+        await pilot.press("ctrl+p")
+        await until(pilot, lambda: "Settings" in shown(pilot.app))
+        await pilot.press(*"settings", "enter")
+        await until(pilot, lambda: pilot.app.current_mode == "settings")
+
+    drive(make_app(), script)
+
+
+@pytest.mark.parametrize("size", [(20, 5), (1, 1), (39, 24), (80, 9)])
+def test_a_terminal_that_is_too_small_is_told_and_growing_mends_it(size: tuple[int, int]) -> None:
+    async def script(pilot: Pilot[None]) -> None:
+        text = " ".join(shown(pilot.app).split())
+        assert size == (1, 1) or NO_ROOM[:10] in text
+        await pilot.resize_terminal(80, 24)
+        await until(pilot, lambda: "F2 Chat" in shown(pilot.app))
+        assert "needs" not in shown(pilot.app)
+
+    drive(make_app(), script, size)
+
+
+def test_a_key_is_bound_anew_in_the_settings_and_given_back() -> None:
+    async def script(pilot: Pilot[None]) -> None:
+        await pilot.press("f7")
+        await until(pilot, lambda: pilot.app.screen.query(DataTable))
+        table = pilot.app.screen.query_one(DataTable)
+        table.focus()
+        table.move_cursor(row=list(KEYS).index("app.settings"))
+        await pilot.press("enter")
+        await until(pilot, lambda: "Press the key" in shown(pilot.app))
+        await pilot.press("f12")
+        await until(pilot, lambda: "F12 Settings" in shown(pilot.app))
+        await pilot.press("f2")
+        await until(pilot, lambda: pilot.app.current_mode == "chat")
+        await pilot.press("f7")
+        assert pilot.app.current_mode == "chat"
+        await pilot.press("f12")
+        await until(pilot, lambda: pilot.app.current_mode == "settings")
+        assert yaml.safe_load((home() / "app.yaml").read_text()) == {"keys": {"app.settings": "f12"}}
+        await pilot.press("delete")
+        await until(pilot, lambda: "F7 Settings" in shown(pilot.app))
+
+    drive(make_app(), script, (140, 40))
+    assert PreferencesFile(home()).now == Preferences()
+
+
+def test_a_key_that_is_taken_is_refused_by_name() -> None:
+    async def script(pilot: Pilot[None]) -> None:
+        await pilot.press("f7")
+        await until(pilot, lambda: pilot.app.screen.query(DataTable))
+        table = pilot.app.screen.query_one(DataTable)
+        table.focus()
+        table.move_cursor(row=list(KEYS).index("app.settings"))
+        await pilot.press("enter")
+        await until(pilot, lambda: "Press the key" in shown(pilot.app))
+        await pilot.press("f1")
+        await until(pilot, lambda: "f1 is taken: Help" in shown(pilot.app))
+
+    drive(make_app(), script, (140, 40))
+    assert PreferencesFile(home()).now == Preferences()
+
+
+def test_no_two_keys_of_a_place_are_the_same() -> None:
+    for name, entry in KEYS.items():
+        for key in entry.key.split(","):
+            assert not clashes({}, name, key), name
+
+
+def test_colours_are_chosen_and_kept() -> None:
+    async def script(pilot: Pilot[None]) -> None:
+        await pilot.press("f7")
+        await until(pilot, lambda: pilot.app.screen.query(Select))
+        pilot.app.screen.query_one(Select).value = "ktdesk-light"
+        await until(pilot, lambda: pilot.app.theme == "ktdesk-light")
+        await pilot.pause()
+
+    drive(make_app(), script)
+    assert make_app().theme == "ktdesk-light"
+
+
+def test_a_terminal_of_few_colours_gets_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLORTERM")
+    monkeypatch.setenv("TERM", "linux")
+    assert make_app().theme == "ansi-dark"
+    monkeypatch.setenv("TERM", "xterm-256color")
+    assert make_app().theme == "ktdesk-dark"
+
+
+def test_preferences_that_make_no_sense_are_told_and_left_alone() -> None:
+    (home() / "app.yaml").write_text("theme: 3\n")
+
+    async def script(pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: "theme must be" in shown(pilot.app))
+        pilot.app.change_preferences(theme="ktdesk-light")  # type: ignore[attr-defined]
+
+    drive(make_app(), script)
+    assert (home() / "app.yaml").read_text() == "theme: 3\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("colour: red", "no setting 'colour'"),
+        ("- a", "must hold names and values"),
+        ("keys: {app.chat: 3}", "keys.app.chat must be a key"),
+        ("load_last_model: 1", "load_last_model must be true or false"),
+        ("renders_per_second: 99", "must be from 1 to 30"),
+        ("renders_per_second: true", "must be a number"),
+        ("presets: {a: {temperature: hot}}", "presets.a must be names and numbers"),
+        ("{", "is no YAML"),
+    ],
+)
+def test_each_mistake_in_the_preferences_is_named(text: str, told: str) -> None:
+    with pytest.raises(PreferencesError, match=told):
+        parse(text, "app.yaml")
+
+
+def test_preferences_survive_their_way_through_the_file() -> None:
+    preset = {"exact": {"temperature": 0.0, "top_k": 1}}
+    PreferencesFile(home()).change(theme="ansi-dark", keys={"app.chat": "f9"}, presets=preset, renders_per_second=2.5)
+    assert PreferencesFile(home()).now == Preferences(
+        "ansi-dark", {"app.chat": "f9"}, presets=preset, renders_per_second=2.5
+    )
+
+
+def test_what_ends_the_app_by_mistake_is_raised_and_not_painted() -> None:
+    async def script(pilot: Pilot[None]) -> None:
+        def fail() -> None:
+            raise ZeroDivisionError("on purpose")
+
+        pilot.app.call_later(fail)
+        await pilot.pause(0.2)
+
+    with pytest.raises(ZeroDivisionError, match="on purpose"):
+        drive(make_app(), script)
