@@ -52,4 +52,25 @@ ExpertMatrix as_experts(const WorkerPool& pool, const ExpertWeight& weight) {
     return {first, blocks.stride(0), data_or_null(bias), data_or_null(scale)};
 }
 
+ExpertMlp as_mlp(const WorkerPool& pool, const MlpWeights& weights, const ActivationKind& activation,
+                 bool weighs_inputs) {
+    const auto& [gate, up, down] = weights;
+    const int64_t num_experts = dim(std::get<1>(gate), 0);
+    const auto [kind, limit] = activation;
+    require(kind >= 0 && kind < kNumActivations, "expert_mlp: unknown activation");
+    const ExpertMlp mlp = {as_experts(pool, gate),
+                           as_experts(pool, up),
+                           as_experts(pool, down),
+                           num_experts,
+                           {static_cast<Activation>(kind), limit},
+                           weighs_inputs};
+    const int64_t H = mlp.down.first.num_rows, I = mlp.down.first.length;
+    require(dim(std::get<1>(up), 0) == num_experts && dim(std::get<1>(down), 0) == num_experts,
+            "expert_mlp: gate, up and down must have as many experts");
+    require(mlp.gate.first.num_rows == I && mlp.up.first.num_rows == I && mlp.gate.first.length == H &&
+                mlp.up.first.length == H,
+            "expert_mlp: gate and up must be (experts, I, H) where down is (experts, H, I)");
+    return mlp;
+}
+
 }  // namespace ktdesk

@@ -73,4 +73,10 @@ void require_contiguous_rows(const Blocks3& blocks);
 
 ExpertMatrix as_experts(const WorkerPool& pool, const ExpertWeight& weight);
 
+using MlpWeights = std::tuple<ExpertWeight, ExpertWeight, ExpertWeight>;  // gate, up, down
+using ActivationKind = std::tuple<int, float>;                            // and its limit
+
+ExpertMlp as_mlp(const WorkerPool& pool, const MlpWeights& weights, const ActivationKind& activation,
+                 bool weighs_inputs);
+
 }  // namespace ktdesk

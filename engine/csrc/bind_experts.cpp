@@ -3,15 +3,13 @@
 #include <vector>
 
 #include "bindings.h"
+#include "cpu_share.h"
 #include "expert_mlp.h"
 #include "routing.h"
 
 namespace ktdesk {
 
 namespace {
-
-using MlpWeights = std::tuple<ExpertWeight, ExpertWeight, ExpertWeight>;  // gate, up, down
-using ActivationKind = std::tuple<int, float>;                            // and its limit
 
 int64_t num_bytes_of_expert(const ExpertMlp& mlp) {
     return num_bytes(mlp.gate.first) + num_bytes(mlp.up.first) + num_bytes(mlp.down.first);
@@ -21,32 +19,12 @@ int64_t num_distinct(const Routing& routing, int64_t num_experts) {
     std::vector<bool> is_hit(static_cast<size_t>(num_experts));
     int64_t count = 0;
     for (int64_t pair = 0; pair < routing.num_tokens * routing.num_used; ++pair) {
+        if (!routing.has_expert(pair)) continue;
         const auto expert = static_cast<size_t>(routing.ids[pair]);
         count += !is_hit[expert];
         is_hit[expert] = true;
     }
     return count;
-}
-
-ExpertMlp as_mlp(const WorkerPool& pool, const MlpWeights& weights, const ActivationKind& activation,
-                 bool weighs_inputs) {
-    const auto& [gate, up, down] = weights;
-    const int64_t num_experts = dim(std::get<1>(gate), 0);
-    const auto [kind, limit] = activation;
-    require(kind >= 0 && kind < kNumActivations, "expert_mlp: unknown activation");
-    const ExpertMlp mlp = {as_experts(pool, gate),
-                           as_experts(pool, up),
-                           as_experts(pool, down),
-                           num_experts,
-                           {static_cast<Activation>(kind), limit},
-                           weighs_inputs};
-    const int64_t H = mlp.down.first.num_rows, I = mlp.down.first.length;
-    require(dim(std::get<1>(up), 0) == num_experts && dim(std::get<1>(down), 0) == num_experts,
-            "expert_mlp: gate, up and down must have as many experts");
-    require(mlp.gate.first.num_rows == I && mlp.up.first.num_rows == I && mlp.gate.first.length == H &&
-                mlp.up.first.length == H,
-            "expert_mlp: gate and up must be (experts, I, H) where down is (experts, H, I)");
-    return mlp;
 }
 
 void require_mlp_shapes(const ExpertMlp& mlp, const Floats2& x, const OutFloats2& out) {
@@ -56,8 +34,7 @@ void require_mlp_shapes(const ExpertMlp& mlp, const Floats2& x, const OutFloats2
 }
 
 void run_mlp(WorkerPool& pool, const ExpertMlp& mlp, const Routing& routing, const float* x, float* out) {
-    check_ids(routing.ids, routing.num_tokens * routing.num_used, mlp.num_experts,
-              "expert_mlp: an expert id is out of range");
+    check_experts(routing, mlp.num_experts);
     pool.weight_bytes += num_distinct(routing, mlp.num_experts) * num_bytes_of_expert(mlp);
     expert_mlp(pool, mlp, routing, x, out);
 }
@@ -101,7 +78,8 @@ void call_only_expert_mlp(WorkerPool& pool, const ExpertWeight& gate, const Expe
 
 void call_choose_experts(WorkerPool& pool, const Floats2& logits, const std::optional<Floats1>& bias,
                          int gating, bool normalize, float scale, int64_t num_groups, int64_t num_groups_used,
-                         const Array<int32_t, 2>& ids, const OutFloats2& weights) {
+                         const Array<int32_t, 2>& ids, const OutFloats2& weights,
+                         const std::optional<Array<int64_t, 1>>& counts) {
     const int64_t T = dim(logits, 0), E = dim(logits, 1), K = dim(ids, 1);
     const RoutingRule rule = {
         E, K, static_cast<Gating>(gating), normalize, scale, num_groups, num_groups_used};
@@ -113,9 +91,50 @@ void call_choose_experts(WorkerPool& pool, const Floats2& logits, const std::opt
     require(!bias || dim(*bias, 0) == E, "choose_experts: one bias for each expert");
     require(dim(ids, 0) == T && dim(weights, 0) == T && dim(weights, 1) == K,
             "choose_experts: ids and weights must be (tokens, used)");
-    run_step(pool, {logits.data(), ids.data(), weights.data()},
-             [&pool, rule, logits = logits.data(), bias, T, ids = ids.data(), weights = weights.data()] {
-                 choose_experts(pool, rule, logits, data_or_null(bias), T, ids, weights);
+    require(!counts || dim(*counts, 0) == E, "choose_experts: one count for each expert");
+    run_step(
+        pool, {logits.data(), ids.data(), weights.data()},
+        [&pool, rule, logits = logits.data(), bias, counts, T, ids = ids.data(), weights = weights.data()] {
+            choose_experts(pool, rule, logits, data_or_null(bias), T, ids, weights);
+            if (counts) count_use({ids, weights, T, rule.num_used}, counts->data());
+        });
+}
+
+// num_deferred (1): read in each step.
+void call_split_routes(WorkerPool& pool, const std::optional<Ids1>& slot_of_expert, const Ids1& num_deferred,
+                       const Ids2& ids, const Floats2& weights, const Array<int32_t, 2>& immediate,
+                       const Array<int32_t, 2>& deferred) {
+    const int64_t T = dim(ids, 0), K = dim(ids, 1);
+    for (const auto& [rows, columns] : {std::pair(dim(weights, 0), dim(weights, 1)),
+                                        {dim(immediate, 0), dim(immediate, 1)},
+                                        {dim(deferred, 0), dim(deferred, 1)}})
+        require(rows == T && columns == K, "split_routes: all of the shape (tokens, used)");
+    require(dim(num_deferred, 0) == 1, "split_routes: one number of deferred experts");
+    const Routing routing = {ids.data(), weights.data(), T, K};
+    const int64_t num_experts = slot_of_expert ? dim(*slot_of_expert, 0) : INT64_MAX;
+    run_step(pool, {routing.ids, routing.weights, immediate.data(), deferred.data()},
+             [routing, slot_of_expert, num_deferred, num_experts, immediate = immediate.data(),
+              deferred = deferred.data()] {
+                 check_experts(routing, num_experts);
+                 SplitIds split = {immediate, deferred};
+                 const SplitRule rule = {slot_of_expert ? slot_of_expert->data() : nullptr,
+                                         num_deferred.data()[0]};
+                 split_routes(routing, rule, split);
+             });
+}
+
+// out = slot_of_expert (E) of each id, and kNoExpert where that is below 0.
+void call_map_experts(WorkerPool& pool, const Ids1& slot_of_expert, const Ids2& ids,
+                      const Array<int32_t, 2>& out) {
+    const int64_t count = dim(ids, 0) * dim(ids, 1), num_experts = dim(slot_of_expert, 0);
+    require(dim(out, 0) == dim(ids, 0) && dim(out, 1) == dim(ids, 1), "map_experts: as many slots as ids");
+    run_step(pool, {ids.data(), out.data()},
+             [slot_of_expert, count, num_experts, ids = ids.data(), out = out.data()] {
+                 check_experts({ids, nullptr, count, 1}, num_experts);
+                 for (int64_t i = 0; i < count; ++i) {
+                     const int32_t slot = ids[i] == kNoExpert ? kNoExpert : slot_of_expert.data()[ids[i]];
+                     out[i] = slot < 0 ? kNoExpert : slot;
+                 }
              });
 }
 
@@ -132,7 +151,12 @@ void bind_experts(nb::module_& m) {
     m.def("choose_experts", call_choose_experts, nb::arg("pool"), nb::arg("logits").noconvert(),
           nb::arg("bias").none().noconvert(), nb::arg("gating"), nb::arg("normalize"), nb::arg("scale"),
           nb::arg("num_groups"), nb::arg("num_groups_used"), nb::arg("ids").noconvert(),
-          nb::arg("weights").noconvert());
+          nb::arg("weights").noconvert(), nb::arg("counts").none().noconvert());
+    m.def("map_experts", call_map_experts, nb::arg("pool"), nb::arg("slot_of_expert").noconvert(),
+          nb::arg("ids").noconvert(), nb::arg("out").noconvert());
+    m.def("split_routes", call_split_routes, nb::arg("pool"), nb::arg("slot_of_expert").none().noconvert(),
+          nb::arg("num_deferred").noconvert(), nb::arg("ids").noconvert(), nb::arg("weights").noconvert(),
+          nb::arg("immediate").noconvert(), nb::arg("deferred").noconvert());
 }
 
 }  // namespace ktdesk

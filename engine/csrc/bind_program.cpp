@@ -10,13 +10,13 @@ namespace {
 
 using Memory = nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>, nb::c_contig>;
 
-// A block of the program's memory, which goes back when Python lets go of the array.
-Memory take(const Program& program, size_t bytes) {
+// A block of an arena, which goes back when Python lets go of the array.
+Memory as_array(const std::shared_ptr<Arena>& arena, uint8_t* block, size_t bytes) {
     struct Taken {
         std::shared_ptr<Arena> arena;
         uint8_t* data;
     };
-    auto taken = std::make_unique<Taken>(program.arena(), program.arena()->take(bytes));
+    auto taken = std::make_unique<Taken>(arena, block);
     uint8_t* data = taken->data;
     const nb::capsule owner(taken.release(), [](void* erased) noexcept {
         const std::unique_ptr<Taken> taken(static_cast<Taken*>(erased));
@@ -25,13 +25,18 @@ Memory take(const Program& program, size_t bytes) {
     return {data, {bytes}, owner};
 }
 
+Memory take(const Program& program, size_t bytes) {
+    return as_array(program.arena(), program.arena()->take(bytes), bytes);
+}
+
 std::optional<Memory> take_where_recorded(const WorkerPool& pool, size_t bytes) {
-    const Program* program = recording_program(pool);
-    if (!program) return {};
-    return take(*program, bytes);
+    if (const Program* program = recording_program(pool)) return take(*program, bytes);
+    if (pool.stream) return as_array(pool.stream->arena(), pool.stream->take(bytes), bytes);
+    return {};
 }
 
 void call_replay(Program& program) {
+    if (Stream* stream = program.pool().stream) return stream->submit([&program] { program.replay(); });
     run_alone(program.pool(), [&] { program.replay(); });
 }
 

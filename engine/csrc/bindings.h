@@ -8,6 +8,7 @@
 
 #include "arrays.h"
 #include "program.h"
+#include "stream.h"
 #include "worker_pool.h"
 
 namespace ktdesk {
@@ -21,6 +22,8 @@ void bind_elementwise(nb::module_& m);
 void bind_sampling(nb::module_& m);
 void bind_probes(nb::module_& m);
 void bind_program(nb::module_& m);
+void bind_stream(nb::module_& m);
+void bind_handoff(nb::module_& m);
 
 // Runs an operation without the GIL, alone on its pool.
 template <class Operation>
@@ -43,7 +46,13 @@ inline Program* recording_program(const WorkerPool& pool) {
 template <class Step>
 void run_step(WorkerPool& pool, std::initializer_list<const void*> touched, const Step& step) {
     if (Program* program = recording_program(pool)) program->add(touched, step);
-    run_alone(pool, step);
+    if (pool.stream)
+        pool.stream->submit([&pool, step] {
+            pool.stream->pause_between();
+            step();
+        });
+    else
+        run_alone(pool, step);
 }
 
 }  // namespace ktdesk

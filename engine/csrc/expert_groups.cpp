@@ -24,7 +24,8 @@ ExpertGroups group_by_expert(const Routing& routing, int64_t num_experts, int64_
                              int64_t* pairs) {
     const int64_t num_pairs = routing.num_tokens * routing.num_used;
     std::vector<int64_t> next(static_cast<size_t>(num_experts), 0);
-    for (int64_t pair = 0; pair < num_pairs; ++pair) ++next[static_cast<size_t>(routing.ids[pair])];
+    for (int64_t pair = 0; pair < num_pairs; ++pair)
+        if (routing.has_expert(pair)) ++next[static_cast<size_t>(routing.ids[pair])];
     ExpertGroups all;
     int64_t slot = 0;
     for (int64_t e = 0; e < num_experts; ++e) {
@@ -33,8 +34,9 @@ ExpertGroups group_by_expert(const Routing& routing, int64_t num_experts, int64_
         if (count > 0) add_group(all, e, slot, slot + count, min_tile_rows);
         slot += count;
     }
+    all.num_slots = slot;
     for (int64_t pair = 0; pair < num_pairs; ++pair)
-        pairs[next[static_cast<size_t>(routing.ids[pair])]++] = pair;
+        if (routing.has_expert(pair)) pairs[next[static_cast<size_t>(routing.ids[pair])]++] = pair;
     return all;
 }
 

@@ -21,6 +21,7 @@ struct ExpertGroup {
 
 struct ExpertGroups {
     std::vector<ExpertGroup> groups;  // of the experts that have any
+    int64_t num_slots = 0;            // pairs that have an expert
     int64_t num_tile_rows = 0;        // of all groups on tiles, each padded to whole tiles
     int64_t most_rows = 0;            // of a group on tiles
     bool any_on_vectors = false;

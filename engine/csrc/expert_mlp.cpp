@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
@@ -122,7 +123,7 @@ void ExpertPass::place_slots() {
     outputs_ = const_cast<float**>(vectors + 2 * num_pairs_);
     int32_t* token_of_slot = pool_.buffer(WorkerPool::kRowIds).reserve_array<int32_t>(2 * num_pairs_);
     int32_t* own_slot = token_of_slot + num_pairs_;
-    for (int64_t slot = 0; slot < num_pairs_; ++slot) {
+    for (int64_t slot = 0; slot < all_.num_slots; ++slot) {
         token_of_slot[slot] = static_cast<int32_t>(pairs_[slot] / routing_.num_used);
         own_slot[slot] = static_cast<int32_t>(slot);
         vectors[slot] = x_ + token_of_slot[slot] * hidden_size_;
@@ -361,6 +362,7 @@ void ExpertPass::add_partials() {
         float* sum = out_ + t * H + first;
         std::fill_n(sum, count, 0.0f);
         for (int64_t pair = t * K; pair < (t + 1) * K; ++pair) {
+            if (!routing_.has_expert(pair)) continue;
             const float weight = mlp_.weighs_inputs ? 1.0f : routing_.weights[pair];
             kernels_.add_scaled(weight, partials_ + pair * H + first, sum, count);
         }
@@ -368,6 +370,12 @@ void ExpertPass::add_partials() {
 }
 
 }  // namespace
+
+void check_experts(const Routing& routing, int64_t num_experts) {
+    for (int64_t pair = 0; pair < routing.num_tokens * routing.num_used; ++pair)
+        if (routing.ids[pair] < kNoExpert || routing.ids[pair] >= num_experts)
+            throw std::invalid_argument("expert_mlp: an expert id is out of range");
+}
 
 void expert_mlp(WorkerPool& pool, const ExpertMlp& mlp, const Routing& routing, const float* x, float* out) {
     ExpertPass(pool, mlp, routing, x, out).run();

@@ -30,17 +30,26 @@ struct ExpertMlp {
     bool weighs_inputs = false;  // a token is multiplied by its weight before the network, not after it
 };
 
-// Which experts a batch uses. ids: (num_tokens, num_used), each in 0..num_experts-1; weights the same shape.
+// In place of an expert's id: this one is computed elsewhere.
+constexpr int32_t kNoExpert = -1;
+
+// Which experts a batch uses. ids: (num_tokens, num_used), each in 0..num_experts-1 or kNoExpert; weights the
+// same shape.
 struct Routing {
     const int32_t* ids;
     const float* weights;
     int64_t num_tokens;
     int64_t num_used;
+
+    bool has_expert(int64_t pair) const { return ids[pair] != kNoExpert; }
 };
 
+// Throws std::invalid_argument where an id is neither of an expert nor kNoExpert.
+void check_experts(const Routing& routing, int64_t num_experts);
+
 // out[t] = sum over j of weights[t, j] * down(activation(gate x[t], up x[t])) of expert ids[t, j], added in
-// the order of j. x and out: (num_tokens, H). The tokens of an expert are computed together: on tiles where
-// there are at least pool.tuning.min_tile_rows of them, else on vectors.
+// the order of j; without those that have no expert. x and out: (num_tokens, H). The tokens of an expert are
+// computed together: on tiles where there are at least pool.tuning.min_tile_rows of them, else on vectors.
 void expert_mlp(WorkerPool& pool, const ExpertMlp& mlp, const Routing& routing, const float* x, float* out);
 
 }  // namespace ktdesk

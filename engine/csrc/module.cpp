@@ -11,4 +11,6 @@ NB_MODULE(_kernels, m) {
     ktdesk::bind_sampling(m);
     ktdesk::bind_probes(m);
     ktdesk::bind_program(m);
+    ktdesk::bind_stream(m);
+    ktdesk::bind_handoff(m);
 }

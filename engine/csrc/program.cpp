@@ -4,12 +4,19 @@
 #include <stdexcept>
 #include <utility>
 
+#include "stream.h"
+
 namespace ktdesk {
+
+Arena::Free::const_iterator Arena::find_free(size_t bytes) const {
+    const auto found = free_.lower_bound(bytes);
+    return found != free_.end() && found->first <= 2 * bytes ? found : free_.end();
+}
 
 uint8_t* Arena::take(size_t bytes) {
     const std::lock_guard lock(mutex_);
-    const auto found = free_.lower_bound(bytes);
-    if (found != free_.end() && found->first <= 2 * bytes) {
+    const auto found = find_free(bytes);
+    if (found != free_.end()) {
         const uint8_t* data = found->second;
         free_.erase(found);
         return blocks_.at(data).buffer.array<uint8_t>();
@@ -17,6 +24,7 @@ uint8_t* Arena::take(size_t bytes) {
     Buffer buffer;
     auto* data = static_cast<uint8_t*>(buffer.reserve(bytes));
     blocks_.emplace(data, Block{std::move(buffer), bytes});
+    num_bytes_ += bytes;
     return data;
 }
 
@@ -36,9 +44,12 @@ bool Arena::owns(const void* data) const {
 
 size_t Arena::num_bytes() const {
     const std::lock_guard lock(mutex_);
-    size_t bytes = 0;
-    for (const auto& [begin, block] : blocks_) bytes += block.bytes;
-    return bytes;
+    return num_bytes_;
+}
+
+size_t Arena::num_bytes_with(size_t bytes) const {
+    const std::lock_guard lock(mutex_);
+    return num_bytes_ + (find_free(bytes) == free_.end() ? bytes : 0);
 }
 
 void Program::begin() {
@@ -63,7 +74,10 @@ void Program::add(std::initializer_list<const void*> touched, std::function<void
 }
 
 void Program::replay() {
-    for (const auto& step : steps_) step();
+    for (const auto& step : steps_) {
+        if (pool_.stream) pool_.stream->pause_between();
+        step();
+    }
 }
 
 }  // namespace ktdesk

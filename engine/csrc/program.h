@@ -25,16 +25,23 @@ class Arena {
     // Whether data lies in one of its blocks.
     bool owns(const void* data) const;
     size_t num_bytes() const;
+    // What it would be once so many more are taken.
+    size_t num_bytes_with(size_t bytes) const;
 
   private:
+    using Free = std::multimap<size_t, const uint8_t*>;
+    // A free block of about this size.
+    Free::const_iterator find_free(size_t bytes) const;
+
     struct Block {
         Buffer buffer;
         size_t bytes;
     };
 
     mutable std::mutex mutex_;
-    std::map<const uint8_t*, Block> blocks_;      // by their first byte
-    std::multimap<size_t, const uint8_t*> free_;  // by size
+    std::map<const uint8_t*, Block> blocks_;  // by their first byte
+    Free free_;                               // by size
+    size_t num_bytes_ = 0;
 };
 
 // In this order: memory is taken for what changes from step to step; the program records while a step runs

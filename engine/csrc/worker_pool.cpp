@@ -8,46 +8,18 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <climits>
 #include <cstdlib>
 #include <new>
+
+#include "spinning.h"
 
 namespace ktdesk {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr size_t kCacheLine = 64;
 constexpr size_t kHugePage = size_t{1} << 21;
-
-// Longer than the gap between two operations of a decode step, and than the end of an operation that is split
-// well; short enough that an idle engine costs nothing, and that a thread which waits for one that lost its
-// core gives up its own, for that one to go on there.
-constexpr auto kSpinTime = std::chrono::microseconds(50);
-constexpr int kPausesPerLook = 32;  // at the clock
-
-void pause() {
-#ifdef KTDESK_X86
-    __builtin_ia32_pause();
-#else
-    std::this_thread::yield();
-#endif
-}
-
-// Whether is_met became true in the time of a spin.
-template <class Condition>
-bool spin_until(const Condition& is_met) {
-    const auto end = Clock::now() + kSpinTime;
-    do
-        for (int i = 0; i < kPausesPerLook; ++i) {
-            if (is_met()) return true;
-            pause();
-        }
-    while (Clock::now() < end);
-    return false;
-}
 
 // std::atomic's own wait keeps its sleepers in a table of the process, which pools would share.
 void futex(std::atomic<int32_t>& word, int operation, int32_t value) {

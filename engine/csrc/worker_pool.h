@@ -14,6 +14,7 @@
 namespace ktdesk {
 
 class Program;
+class Stream;
 
 // Memory that grows and is kept: one block a user, aligned to a cache line.
 class Buffer {
@@ -114,6 +115,9 @@ class WorkerPool {
 
     // The program that is being recorded on this pool, or null.
     Program* recording = nullptr;
+
+    // Runs what is done on this pool, where its callers do not themselves.
+    Stream* stream = nullptr;
 
     // Of a thread inside a task. The group of the calling thread may be another in each run.
     int group_of(int thread) const {

@@ -11,7 +11,9 @@ EngineError
 │   ├── DeadlineError         the answer was not done in the time that it had
 │   ├── StoppingError         the engine takes no more requests, or ended before the answer did
 │   └── TemplateError         the chat template failed, or was stopped at a limit
-└── ResourceError             not enough memory or disk for what was asked
+├── ResourceError             not enough memory or disk for what was asked
+└── AcceleratorError          the accelerator failed, is gone, or cannot do what was asked
+    └── AcceleratorMemoryError    it has not enough memory
 
 A message is one line that says what is wrong, where, which value, and what to do.
 """
@@ -76,3 +78,11 @@ class TemplateError(RequestError):
 
 class ResourceError(EngineError):
     """Not enough memory or disk for what was asked."""
+
+
+class AcceleratorError(EngineError):
+    """The accelerator failed, is gone, or cannot do what was asked."""
+
+
+class AcceleratorMemoryError(AcceleratorError):
+    """The accelerator has not enough memory."""

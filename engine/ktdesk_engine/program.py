@@ -19,9 +19,13 @@ class Logits(NamedTuple):
 
 
 def logits_of(model: Decoder, hidden: Floats, vocab_size: int) -> Logits:
-    """vocab_size: tokens there are. An embedding may have more rows, to fill it up."""
+    """On the host, once the backend has synchronized.
+
+    vocab_size: tokens there are. An embedding may have more rows, to fill it up.
+    """
     values = model.lm_head(hidden)[:, :vocab_size]
-    return Logits(values, model.backend.count_not_finite(values))
+    backend = model.backend
+    return Logits(backend.download(values), backend.download(backend.count_not_finite(values)))
 
 
 class DecodeProgram:
@@ -31,14 +35,14 @@ class DecodeProgram:
         self._model = model
         self._cache = cache
         self._vocab_size = vocab_size
-        self._program = program = model.backend.program()
+        self._program = program = model.recorder()
         context = PagedContext(
             page_tables=program.ids(num_sequences, cache.max_pages),
             sequences=program.ids(num_sequences),
             positions=program.ids(num_sequences),
         )
         context.sequences[:] = range(num_sequences)
-        self._batch = Batch(program.ids(num_sequences), context)
+        self._batch = Batch(program.ids(num_sequences), context, is_decode=True)
         self._pages: list[list[int]] = [[] for _ in range(num_sequences)]
         """What the page tables begin with."""
         self._logits: Logits | None = None
@@ -55,7 +59,8 @@ class DecodeProgram:
         self._take_in(sequences, token_ids)
         if self._logits is None:
             with self._program.recording():
-                self._logits = logits_of(self._model, self._model.forward(self._batch, self._cache), self._vocab_size)
+                hidden = self._model.forward(self._batch.on(self._model.backend), self._cache)
+                self._logits = logits_of(self._model, hidden, self._vocab_size)
         else:
             self._program.replay()
         return self._logits

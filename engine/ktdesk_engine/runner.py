@@ -55,8 +55,8 @@ class Runner:
         self._cache.grow(sequences, 1)
         if len(sequences) <= self._max_program_sequences:
             return _checked(self._by_program(sequences, token_ids))
-        batch = Batch(np.array(token_ids, np.int32), self._cache.last_tokens(sequences))
-        return self._checked_logits(self._model.forward(batch, self._cache))
+        batch = Batch(np.array(token_ids, np.int32), self._cache.last_tokens(sequences), is_decode=True)
+        return self._checked_logits(self._forward(batch))
 
     def release(self, sequence: CachedSequence) -> None:
         """Gives the sequence's pages back."""
@@ -65,7 +65,7 @@ class Runner:
     @property
     def busy_seconds(self) -> float:
         """In the operations of the model's backend, since it was made; the rest of the time is Python's."""
-        return self._model.backend.pool.busy_seconds
+        return self._model.backend.busy_seconds
 
     @property
     def program_bytes(self) -> int:
@@ -84,10 +84,15 @@ class Runner:
         for start in range(0, len(token_ids), self._prefill_chunk):
             chunk = np.array(token_ids[start : start + self._prefill_chunk], np.int32)
             batch = Batch(chunk, self._cache.extend(sequence, len(chunk)))
-            yield self._model.forward(batch, self._cache)
+            yield self._forward(batch)
+
+    def _forward(self, batch: Batch) -> Floats:
+        return self._model.forward(batch.on(self._model.backend), self._cache)
 
     def _checked_logits(self, hidden: Floats) -> Floats:
-        return _checked(logits_of(self._model, hidden, self._vocab_size))
+        logits = logits_of(self._model, hidden, self._vocab_size)
+        self._model.backend.synchronize()
+        return _checked(logits)
 
 
 def _checked(logits: Logits) -> Floats:

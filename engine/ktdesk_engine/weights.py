@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ktdesk_engine.backends.cpu import CpuBackend
+from ktdesk_engine.backends.backend import Backend
 from ktdesk_engine.errors import ModelFileError, UnsupportedError
 from ktdesk_engine.gguf.file import GGUFFile
 from ktdesk_engine.kernels import ExpertWeight, Floats, Weight
@@ -22,7 +22,7 @@ from ktdesk_engine.weight_damage import damaged_weight
 class Weights:
     """Tensors whose names start with `prefix`, which callers leave out, and the backend that computes with them."""
 
-    def __init__(self, file: GGUFFile, backend: CpuBackend, prefix: str = "", whole: Weights | None = None) -> None:
+    def __init__(self, file: GGUFFile, backend: Backend, prefix: str = "", whole: Weights | None = None) -> None:
         """whole: of which this is a part."""
         self.backend = backend
         self.packables: list[Packable] = [] if whole is None else whole.packables

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from ktdesk_engine import kernels
+from ktdesk_engine.backends.backend import AnyArray
 from ktdesk_engine.kernels import (
     AttentionRule,
+    Blocks,
     CachedRows,
     Doubles,
     ExpertMlp,
@@ -17,7 +19,7 @@ from ktdesk_engine.kernels import (
     WorkerPool,
 )
 from ktdesk_engine.kernels.programs import Program
-from ktdesk_engine.kernels.routing import Routes, RoutingRule, choose_experts
+from ktdesk_engine.kernels.routing import Counts, Routes, RoutingRule, choose_experts
 from ktdesk_engine.kernels.sampling import count_not_finite
 
 
@@ -30,6 +32,26 @@ class CpuBackend:
     def program(self) -> Program:
         """An empty one, for operations of this backend."""
         return Program(self.pool)
+
+    @property
+    def busy_seconds(self) -> float:
+        """In operations, since the pool was made."""
+        return self.pool.busy_seconds
+
+    def upload(self, ids: Ids) -> Ids:
+        """They are where they are needed."""
+        return ids
+
+    def download(self, values: AnyArray) -> AnyArray:
+        """They are where they are needed."""
+        return values
+
+    def synchronize(self) -> None:
+        """An operation is done when its call returns."""
+
+    def cache_memory(self, *shape: int) -> Blocks:
+        """Not yet touched."""
+        return kernels.aligned_bytes(*shape)
 
     def embed(self, embeddings: Weight, token_ids: Ids) -> Floats:
         """(T,) -> (T, H)."""
@@ -81,9 +103,11 @@ class CpuBackend:
         """(T, heads, D) -> (T, heads, value D)."""
         return kernels.attention(self.pool, queries, keys, values, context, rule)
 
-    def choose_experts(self, logits: Floats, rule: RoutingRule, selection_bias: Floats | None) -> Routes:
-        """logits (T, E) -> (T, K) each."""
-        return choose_experts(self.pool, logits, rule, selection_bias)
+    def choose_experts(
+        self, logits: Floats, rule: RoutingRule, selection_bias: Floats | None, counts: Counts | None = None
+    ) -> Routes:
+        """logits (T, E) -> (T, K) each. counts (E,) grow by one for each token of an expert."""
+        return choose_experts(self.pool, logits, rule, selection_bias, counts)
 
     def experts(self, mlp: ExpertMlp, x: Floats, ids: Ids, weights: Floats) -> Floats:
         """(T, H) -> (T, H), the weighted sum over each token's experts."""

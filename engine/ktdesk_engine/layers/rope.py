@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ktdesk_engine.backends.cpu import CpuBackend
+from ktdesk_engine.backends.backend import Backend
 from ktdesk_engine.gguf.hparams import Metadata
 from ktdesk_engine.kernels import Doubles, Floats, Ids, RopePairing, Turns
 from ktdesk_engine.weights import Weights
@@ -67,7 +67,7 @@ class Rope:
             frequencies *= keep + (1 - keep) / self.yarn.factor
         return frequencies
 
-    def turns(self, backend: CpuBackend, positions: Ids) -> Turns:
+    def turns(self, backend: Backend, positions: Ids) -> Turns:
         """(T,) -> 2 x (T, num_pairs)."""
         return backend.turns(positions, self.frequencies, self.magnitude)
 

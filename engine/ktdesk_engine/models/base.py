@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Protocol
 
-from ktdesk_engine.backends.cpu import CpuBackend
+from ktdesk_engine.backends.backend import Backend, Recorder
 from ktdesk_engine.batch import Batch
 from ktdesk_engine.experts.moe import MoeLayer
 from ktdesk_engine.gguf.file import GGUFFile
@@ -98,6 +98,8 @@ class Decoder:
         self.cache_shapes = [block.cache_shape for block in blocks]
         """What each layer keeps of a token."""
         self.backend = weights.backend
+        self.recorder: Callable[[], Recorder] = self.backend.program
+        """Makes what a decode step is recorded with."""
         self._rope = rope
         self._blocks = blocks
         self._embedding = Embedding(weights, hidden)
@@ -131,7 +133,7 @@ class Family(Protocol):
 
     computes: ClassVar[frozenset[str]]
 
-    def __call__(self, file: GGUFFile, backend: CpuBackend) -> Decoder:
+    def __call__(self, file: GGUFFile, backend: Backend) -> Decoder:
         """Maps the weights. ModelFileError or UnsupportedError where the file is not of this architecture."""
 
 

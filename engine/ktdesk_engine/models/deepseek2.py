@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from ktdesk_engine.backends.cpu import CpuBackend
+from ktdesk_engine.backends.backend import Backend
 from ktdesk_engine.experts.moe import MoeLayer
 from ktdesk_engine.gguf.file import GGUFFile
 from ktdesk_engine.gguf.hparams import Metadata
@@ -38,7 +38,7 @@ ARCHITECTURE = "deepseek2"
 
 
 class DeepSeek2(Decoder):
-    def __init__(self, file: GGUFFile, backend: CpuBackend) -> None:
+    def __init__(self, file: GGUFFile, backend: Backend) -> None:
         hparams, weights = file.hparams(), Weights(file, backend)
         shapes = latent_shapes(hparams, num_blocks(hparams))
         rope, rule = _rope_and_rule(hparams, weights, shapes[0])

@@ -4,7 +4,7 @@ on each head; first layers dense, then experts with a bias for choosing, and sha
 
 from __future__ import annotations
 
-from ktdesk_engine.backends.cpu import CpuBackend
+from ktdesk_engine.backends.backend import Backend
 from ktdesk_engine.experts.moe import MoeLayer
 from ktdesk_engine.gguf.file import GGUFFile
 from ktdesk_engine.gguf.hparams import Metadata
@@ -38,7 +38,7 @@ ARCHITECTURE = "glm4moe"
 
 
 class Glm4Moe(Decoder):
-    def __init__(self, file: GGUFFile, backend: CpuBackend) -> None:
+    def __init__(self, file: GGUFFile, backend: Backend) -> None:
         hparams, weights = file.hparams(), Weights(file, backend)
         shapes = attention_shapes(hparams, num_blocks(hparams))
         rope = rope_from_metadata(hparams, RopePairing.HALVES, shapes[0].key_length, weights)

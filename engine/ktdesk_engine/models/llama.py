@@ -5,7 +5,7 @@ Grouped-query attention, rope on neighbouring pairs; SwiGLU; experts by softmax,
 
 from __future__ import annotations
 
-from ktdesk_engine.backends.cpu import CpuBackend
+from ktdesk_engine.backends.backend import Backend
 from ktdesk_engine.experts.moe import MoeLayer
 from ktdesk_engine.gguf.file import GGUFFile
 from ktdesk_engine.gguf.hparams import Metadata
@@ -39,7 +39,7 @@ ARCHITECTURE = "llama"
 
 
 class Llama(Decoder):
-    def __init__(self, file: GGUFFile, backend: CpuBackend) -> None:
+    def __init__(self, file: GGUFFile, backend: Backend) -> None:
         hparams, weights = file.hparams(), Weights(file, backend)
         refuse_all_but(hparams, NO_SHARED_EXPERTS | NO_DENSE_LAYERS)
         shapes = attention_shapes(hparams, num_blocks(hparams))

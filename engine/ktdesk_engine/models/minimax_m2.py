@@ -4,7 +4,7 @@ have experts, mostly by sigmoid with a bias for choosing, their weights summing 
 
 from __future__ import annotations
 
-from ktdesk_engine.backends.cpu import CpuBackend
+from ktdesk_engine.backends.backend import Backend
 from ktdesk_engine.experts.moe import MoeLayer
 from ktdesk_engine.gguf.file import GGUFFile
 from ktdesk_engine.gguf.hparams import Metadata
@@ -36,7 +36,7 @@ ARCHITECTURE = "minimax-m2"
 
 
 class MiniMaxM2(Decoder):
-    def __init__(self, file: GGUFFile, backend: CpuBackend) -> None:
+    def __init__(self, file: GGUFFile, backend: Backend) -> None:
         hparams, weights = file.hparams(), Weights(file, backend)
         refuse_all_but(hparams, NO_SHARED_EXPERTS | NO_DENSE_LAYERS)
         shapes = attention_shapes(hparams, num_blocks(hparams))

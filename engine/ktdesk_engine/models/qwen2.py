@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ktdesk_engine.backends.cpu import CpuBackend
+from ktdesk_engine.backends.backend import Backend
 from ktdesk_engine.gguf.file import GGUFFile
 from ktdesk_engine.gguf.hparams import Metadata
 from ktdesk_engine.kernels import RopePairing
@@ -31,7 +31,7 @@ ARCHITECTURE = "qwen2"
 
 
 class Qwen2(Decoder):
-    def __init__(self, file: GGUFFile, backend: CpuBackend) -> None:
+    def __init__(self, file: GGUFFile, backend: Backend) -> None:
         hparams, weights = file.hparams(), Weights(file, backend)
         refuse_all_but(hparams, NO_EXPERTS)
         shapes = attention_shapes(hparams, num_blocks(hparams))

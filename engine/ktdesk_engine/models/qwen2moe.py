@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ktdesk_engine.backends.cpu import CpuBackend
+from ktdesk_engine.backends.backend import Backend
 from ktdesk_engine.experts.moe import MoeLayer
 from ktdesk_engine.gguf.file import GGUFFile
 from ktdesk_engine.gguf.hparams import Metadata
@@ -41,7 +41,7 @@ ARCHITECTURE = "qwen2moe"
 
 
 class Qwen2Moe(Decoder):
-    def __init__(self, file: GGUFFile, backend: CpuBackend) -> None:
+    def __init__(self, file: GGUFFile, backend: Backend) -> None:
         hparams, weights = file.hparams(), Weights(file, backend)
         refuse_all_but(hparams, NO_DENSE_LAYERS)
         shapes = attention_shapes(hparams, num_blocks(hparams))
