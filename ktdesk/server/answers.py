@@ -12,6 +12,7 @@ from ktdesk.server.served_model import Prepared, ServedModel
 from ktdesk_engine.answer import StreamEvent, Timings
 from ktdesk_engine.chat.parsing.answer_parser import AnswerParser
 from ktdesk_engine.chat.parsing.parts import CallArguments, CallStart, Content, Part, Reasoning, merged
+from ktdesk_engine.errors import DeadlineError
 from ktdesk_engine.sampler import TokenLogprobs
 
 FinishReason = Literal["stop", "length", "tool_calls"]
@@ -146,12 +147,14 @@ async def answer_events(model: ServedModel, prepared: Prepared) -> AsyncGenerato
     running = model.answers.submit(
         prepared.request,
         deliver=deliver,
-        deadline_seconds=prepared.deadline_seconds,
+        deadline_seconds=prepared.deadline.seconds_left(),
         num_pinned_tokens=prepared.num_pinned_tokens,
     )
     try:
         while True:
             event = await arrived.get()
+            if isinstance(event, DeadlineError):
+                raise prepared.deadline.error()
             if isinstance(event, Exception):
                 raise event
             yield event

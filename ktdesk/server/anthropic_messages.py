@@ -10,8 +10,9 @@ from contextlib import aclosing
 from typing import Any
 
 from fastapi import APIRouter, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
+from ktdesk.server.answering import Call, answered
 from ktdesk.server.answers import Chunk, ToolCall, Usage, WholeAnswer, answer_chunks, whole_answer
 from ktdesk.server.anthropic_types import MessagesBody, PromptBody
 from ktdesk.server.anthropic_wishes import message_wanted, prompt_wanted
@@ -19,7 +20,7 @@ from ktdesk.server.errors import refusal_of
 from ktdesk.server.failure_shapes import anthropic_failure
 from ktdesk.server.hosting import ModelHost
 from ktdesk.server.served_model import Prepared, ServedModel
-from ktdesk.server.streaming import StreamedResponse, first_then_rest, sse, streamed_or_whole, unless_gone
+from ktdesk.server.streaming import sse, streamed_or_whole
 from ktdesk_engine.chat.parsing.parts import CallArguments, CallStart, Part, Reasoning
 
 STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
@@ -30,13 +31,13 @@ def anthropic_routes(host: ModelHost) -> APIRouter:
 
     @router.post("/v1/messages", operation_id="message", responses=streamed_or_whole("text/event-stream"))
     async def message(body: MessagesBody, request: Request) -> Response:
-        model = host.model(body.model)
-        prepared = await asyncio.to_thread(lambda: model.prepare_chat(message_wanted(body)))
-        if body.stream:
-            texts = await unless_gone(request, first_then_rest(MessageStream(model, prepared).events()))
-            return StreamedResponse(texts, "text/event-stream")
-        answer = await unless_gone(request, whole_answer(model, prepared))
-        return JSONResponse(_whole(model, answer))
+        return await answered(
+            host,
+            request,
+            Call(body.model, body.stream is True, body.deadline_seconds),
+            lambda model: model.prepare_chat(message_wanted(body)),
+            MessageWriter,
+        )
 
     @router.post("/v1/messages/count_tokens", operation_id="count_message_tokens")
     async def count(body: PromptBody) -> dict[str, Any]:
@@ -85,8 +86,8 @@ def _usage(usage: Usage) -> dict[str, int]:
     }
 
 
-class MessageStream:
-    """The events of one message: blocks of thinking, text and tool use, one after another."""
+class MessageWriter:
+    """One message: blocks of thinking, text and tool use, one after another."""
 
     def __init__(self, model: ServedModel, prepared: Prepared) -> None:
         self._model = model
@@ -94,7 +95,10 @@ class MessageStream:
         self._num_blocks = 0
         self._open_kind: type[Part] | None = None
 
-    async def events(self) -> AsyncGenerator[str, None]:
+    async def whole(self) -> dict[str, Any]:
+        return _whole(self._model, await whole_answer(self._model, self._prepared))
+
+    async def texts(self) -> AsyncGenerator[str, None]:
         has_begun = False
         try:
             async with aclosing(answer_chunks(self._model, self._prepared)) as chunks:

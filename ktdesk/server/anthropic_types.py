@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from ktdesk.server.strict import Body, Object
+from ktdesk.server.strict import AnswerFields, Body, Object
 
 
 class CacheControl(Body):
@@ -89,7 +89,7 @@ class PromptBody(Body):
     thinking: Thinking | None = None
 
 
-class MessagesBody(PromptBody):
+class MessagesBody(PromptBody, AnswerFields):
     max_tokens: int = Field(ge=1)
     stream: bool | None = None
     temperature: float | None = Field(None, ge=0, le=1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
@@ -14,12 +13,13 @@ from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
 from ktdesk.server import ollama_types as types
+from ktdesk.server.answering import Call, answered
 from ktdesk.server.answers import Chunk, Usage, WholeAnswer, answer_chunks, whole_answer
 from ktdesk.server.errors import refusal_of
 from ktdesk.server.hosting import ModelHost
 from ktdesk.server.ollama_wishes import chat_wanted, generate_wanted, raw_wanted
 from ktdesk.server.served_model import Prepared, ServedModel
-from ktdesk.server.streaming import StreamedResponse, first_then_rest, json_line, streamed_or_whole, unless_gone
+from ktdesk.server.streaming import json_line, streamed_or_whole
 from ktdesk_engine.chat.parsing.parts import Content, Reasoning
 
 Shape = Callable[[WholeAnswer], dict[str, Any]]
@@ -31,18 +31,29 @@ def ollama_routes(host: ModelHost) -> APIRouter:
 
     @router.post("/chat", operation_id="ollama_chat", responses=streamed_or_whole("application/x-ndjson"))
     async def chat(body: types.OllamaChatBody, request: Request) -> Response:
-        model = host.model(body.model)
-        prepared = await asyncio.to_thread(lambda: model.prepare_chat(chat_wanted(body)))
-        return await _respond(request, model, prepared, _message, streams=body.stream is not False)
+        return await answered(
+            host,
+            request,
+            _call(body),
+            lambda model: model.prepare_chat(chat_wanted(body)),
+            lambda model, prepared: OllamaWriter(model, prepared, _message),
+            "application/x-ndjson",
+        )
 
     @router.post("/generate", operation_id="ollama_generate", responses=streamed_or_whole("application/x-ndjson"))
     async def generate(body: types.GenerateBody, request: Request) -> Response:
-        model = host.model(body.model)
         if not body.prompt:  # clients load a model so
+            model = host.model(body.model)
             loaded = {"model": model.name, "created_at": _now(), "response": "", "done": True, "done_reason": "load"}
             return JSONResponse(loaded)
-        prepared = await asyncio.to_thread(lambda: _prepared(model, body))
-        return await _respond(request, model, prepared, _response, streams=body.stream is not False)
+        return await answered(
+            host,
+            request,
+            _call(body),
+            lambda model: _prepared(model, body),
+            lambda model, prepared: OllamaWriter(model, prepared, _response),
+            "application/x-ndjson",
+        )
 
     @router.get("/tags", operation_id="ollama_tags")
     async def tags() -> dict[str, Any]:
@@ -77,36 +88,51 @@ def _prepared(model: ServedModel, body: types.GenerateBody) -> Prepared:
     return model.prepare_text(raw_wanted(body)) if body.raw else model.prepare_chat(generate_wanted(body))
 
 
-async def _respond(
-    request: Request, model: ServedModel, prepared: Prepared, shape: Shape, *, streams: bool
-) -> Response:
-    if streams:
-        texts = await unless_gone(request, first_then_rest(_lines(model, prepared, shape)))
-        return StreamedResponse(texts, "application/x-ndjson")
-    answer = await unless_gone(request, whole_answer(model, prepared))
-    return JSONResponse({**_head(model), **shape(answer), **_end(answer.finish_reason, answer.usage)})
+def _call(body: types.AnswerBody) -> Call:
+    """Streamed unless told otherwise."""
+    return Call(body.model, body.stream is not False, body.options.deadline_seconds if body.options else None)
 
 
-async def _lines(model: ServedModel, prepared: Prepared, shape: Shape) -> AsyncGenerator[str, None]:
-    """A line for each step that says something. A tool call is told when it is whole."""
-    calls, has_begun = WholeAnswer(), False
-    try:
-        async with aclosing(answer_chunks(model, prepared)) as chunks:
-            async for chunk in chunks:
+class OllamaWriter:
+    """One answer: a line for each step that says something. A tool call is told when it is whole."""
+
+    def __init__(self, model: ServedModel, prepared: Prepared, shape: Shape) -> None:
+        self._model = model
+        self._prepared = prepared
+        self._shape = shape
+
+    async def whole(self) -> dict[str, Any]:
+        answer = await whole_answer(self._model, self._prepared)
+        return {**self._head, **self._shape(answer), **_end(answer.finish_reason, answer.usage)}
+
+    async def texts(self) -> AsyncGenerator[str, None]:
+        has_begun = False
+        try:
+            async for line in self._lines():
                 has_begun = True
-                calls.add(chunk)
+                yield json_line(line) + "\n"
+        except Exception as error:
+            if not has_begun:
+                raise
+            yield json_line({"error": refusal_of(error).message}) + "\n"
+
+    async def _lines(self) -> AsyncGenerator[dict[str, Any], None]:
+        so_far = WholeAnswer()
+        async with aclosing(answer_chunks(self._model, self._prepared)) as chunks:
+            async for chunk in chunks:
+                so_far.add(chunk)
                 step = _text_of(chunk)
                 if chunk.finish_reason is not None:
-                    step.calls = calls.calls
+                    step.calls = so_far.calls
                 if step.content or step.reasoning or step.calls:
-                    yield json_line({**_head(model), **shape(step), "done": False}) + "\n"
+                    yield {**self._head, **self._shape(step), "done": False}
                 if chunk.finish_reason is not None:
                     end = _end(chunk.finish_reason, chunk.usage or Usage())
-                    yield json_line({**_head(model), **shape(WholeAnswer()), **end}) + "\n"
-    except Exception as error:
-        if not has_begun:
-            raise
-        yield json_line({"error": refusal_of(error).message}) + "\n"
+                    yield {**self._head, **self._shape(WholeAnswer()), **end}
+
+    @property
+    def _head(self) -> dict[str, Any]:
+        return {"model": self._model.name, "created_at": _now()}
 
 
 def _text_of(chunk: Chunk) -> WholeAnswer:
@@ -142,10 +168,6 @@ def _arguments(text: str) -> dict[str, Any]:
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}
-
-
-def _head(model: ServedModel) -> dict[str, Any]:
-    return {"model": model.name, "created_at": _now()}
 
 
 def _end(reason: str, usage: Usage) -> dict[str, Any]:

@@ -6,13 +6,13 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from ktdesk.server.strict import Body, Object
+from ktdesk.server.strict import AnswerFields, Body, Object
 
 Think = bool | Literal["low", "medium", "high"]
 KeepAlive = str | float
 
 
-class Options(Body):
+class Options(AnswerFields):
     """Sampling, and what only Ollama's own engine has."""
 
     temperature: float | None = Field(None, ge=0)

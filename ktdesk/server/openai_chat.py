@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import time
 import uuid
@@ -11,16 +10,17 @@ from contextlib import aclosing
 from typing import Any
 
 from fastapi import APIRouter, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
+from ktdesk.server.answering import Call, answered
 from ktdesk.server.answers import Chunk, ToolCall, Usage, WholeAnswer, several_answers
 from ktdesk.server.errors import refusal_of
 from ktdesk.server.failure_shapes import openai_failure
 from ktdesk.server.hosting import ModelHost
-from ktdesk.server.openai_chat_types import ChatBody
+from ktdesk.server.openai_chat_types import ChatBody, SamplingFields
 from ktdesk.server.openai_wishes import chat_wanted
 from ktdesk.server.served_model import Prepared, ServedModel
-from ktdesk.server.streaming import StreamedResponse, first_then_rest, sse, streamed_or_whole, unless_gone
+from ktdesk.server.streaming import sse, streamed_or_whole
 from ktdesk_engine.chat.parsing.parts import CallArguments, CallStart, Content, Part, Reasoning
 from ktdesk_engine.sampler import TokenLogprobs
 from ktdesk_engine.tokenizer.tokenizer import Tokenizer
@@ -31,25 +31,30 @@ def chat_routes(host: ModelHost) -> APIRouter:
 
     @router.post("/v1/chat/completions", operation_id="chat", responses=streamed_or_whole("text/event-stream"))
     async def chat(body: ChatBody, request: Request) -> Response:
-        model = host.model(body.model)
-        prepared = await asyncio.to_thread(lambda: model.prepare_chat(chat_wanted(body)))
-        answer = ChatAnswer(model, prepared, body.n or 1)
-        if body.stream:
-            with_usage = body.stream_options is not None and body.stream_options.include_usage
-            texts = await unless_gone(request, first_then_rest(answer.events(with_usage=with_usage)))
-            return StreamedResponse(texts, "text/event-stream")
-        return JSONResponse(await unless_gone(request, answer.whole()))
+        return await answered(
+            host,
+            request,
+            Call(body.model, body.stream is True, body.deadline_seconds),
+            lambda model: model.prepare_chat(chat_wanted(body)),
+            lambda model, prepared: ChatAnswer(model, prepared, body),
+        )
 
     return router
+
+
+def wants_usage(body: SamplingFields) -> bool:
+    """As an event of its own, at the end of a stream."""
+    return body.stream_options is not None and body.stream_options.include_usage
 
 
 class ChatAnswer:
     """One chat completion, of one or more choices."""
 
-    def __init__(self, model: ServedModel, prepared: Prepared, num_choices: int) -> None:
+    def __init__(self, model: ServedModel, prepared: Prepared, body: ChatBody) -> None:
         self._model = model
         self._prepared = prepared
-        self._num_choices = num_choices
+        self._num_choices = body.n or 1
+        self._with_usage = wants_usage(body)
         self._with_logprobs = prepared.request.num_logprobs is not None
         self._head = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": model.name}
 
@@ -62,7 +67,7 @@ class ChatAnswer:
         choices = [self._choice(index, answer) for index, answer in enumerate(answers)]
         return {**self._head, "object": "chat.completion", "choices": choices, "usage": usage_facts(usage)}
 
-    async def events(self, *, with_usage: bool) -> AsyncGenerator[str, None]:
+    async def texts(self) -> AsyncGenerator[str, None]:
         """Server-sent events. What fails after the first is told as one of them."""
         usage, has_begun = Usage(), [False] * self._num_choices
         try:
@@ -71,25 +76,25 @@ class ChatAnswer:
                     usage = usage + (chunk.usage or Usage())
                     if not has_begun[index]:
                         has_begun[index] = True
-                        yield self._event(index, {"role": "assistant", "content": ""}, with_usage=with_usage)
-                    for event in self._chunk_events(index, chunk, with_usage=with_usage):
+                        yield self._event(index, {"role": "assistant", "content": ""})
+                    for event in self._chunk_events(index, chunk):
                         yield event
         except Exception as error:
             if not any(has_begun):
                 raise
             yield sse(openai_failure(refusal_of(error)))
             return
-        if with_usage:
+        if self._with_usage:
             yield sse({**self._head, "object": "chat.completion.chunk", "choices": [], "usage": usage_facts(usage)})
         yield "data: [DONE]\n\n"
 
-    def _chunk_events(self, index: int, chunk: Chunk, *, with_usage: bool) -> Iterable[str]:
+    def _chunk_events(self, index: int, chunk: Chunk) -> Iterable[str]:
         logprobs = self._logprobs(chunk.logprobs) if self._with_logprobs and chunk.logprobs else None
         deltas = [self._delta(part) for part in chunk.parts] or ([{}] if logprobs else [])
         for i, delta in enumerate(deltas):
-            yield self._event(index, delta, logprobs if i == 0 else None, with_usage=with_usage)
+            yield self._event(index, delta, logprobs if i == 0 else None)
         if chunk.finish_reason is not None:
-            yield self._event(index, {}, reason=chunk.finish_reason, with_usage=with_usage)
+            yield self._event(index, {}, reason=chunk.finish_reason)
 
     def _event(
         self,
@@ -97,11 +102,9 @@ class ChatAnswer:
         delta: dict[str, Any],
         logprobs: dict[str, Any] | None = None,
         reason: str | None = None,
-        *,
-        with_usage: bool,
     ) -> str:
         choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": reason}
-        usage = {"usage": None} if with_usage else {}
+        usage = {"usage": None} if self._with_usage else {}
         return sse({**self._head, "object": "chat.completion.chunk", "choices": [choice], **usage})
 
     def _delta(self, part: Part) -> dict[str, Any]:

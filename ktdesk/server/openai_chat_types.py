@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from ktdesk.server.strict import Body, Object
+from ktdesk.server.strict import AnswerFields, Body, Object
 
 MAX_ANSWERS = 16
 Stop = str | Annotated[list[str], Field(max_length=16)]
@@ -19,7 +19,7 @@ class StreamOptions(Body):
     include_obfuscation: bool | None = Field(None, description="No-op: nothing is obfuscated.")
 
 
-class SamplingFields(Body):
+class SamplingFields(AnswerFields):
     """Those that chat and text completions share."""
 
     model: str = Field(description="As `/v1/models` lists it.")
@@ -39,9 +39,6 @@ class SamplingFields(Body):
     min_p: float | None = Field(None, ge=0, le=1, description="Beyond OpenAI's.")
     repetition_penalty: float | None = Field(None, ge=0.01, le=100, description="Beyond OpenAI's.")
     ignore_eos: bool | None = Field(None, description="Beyond OpenAI's: go on after the end token.")
-    deadline_seconds: float | None = Field(
-        None, gt=0, le=1e6, description="Beyond OpenAI's: give up where the answer is not whole by then."
-    )
     grammar: Grammar | None = Field(None, description="Beyond OpenAI's: the form of the whole answer.")
 
 

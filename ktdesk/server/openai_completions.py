@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 import uuid
 from collections.abc import AsyncGenerator, Iterable
@@ -10,17 +9,18 @@ from contextlib import aclosing
 from typing import Any
 
 from fastapi import APIRouter, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
+from ktdesk.server.answering import Call, answered
 from ktdesk.server.answers import Usage, WholeAnswer, several_answers
 from ktdesk.server.errors import NotFoundError, refusal_of
 from ktdesk.server.failure_shapes import openai_failure
 from ktdesk.server.hosting import ModelHost
-from ktdesk.server.openai_chat import logprob_facts, usage_facts
+from ktdesk.server.openai_chat import logprob_facts, usage_facts, wants_usage
 from ktdesk.server.openai_chat_types import CompletionBody
 from ktdesk.server.openai_wishes import text_wanted
 from ktdesk.server.served_model import Prepared, ServedModel
-from ktdesk.server.streaming import StreamedResponse, first_then_rest, sse, streamed_or_whole, unless_gone
+from ktdesk.server.streaming import sse, streamed_or_whole
 from ktdesk_engine.chat.parsing.parts import Content
 from ktdesk_engine.sampler import TokenLogprobs
 
@@ -30,14 +30,13 @@ def completion_routes(host: ModelHost) -> APIRouter:
 
     @router.post("/v1/completions", operation_id="complete", responses=streamed_or_whole("text/event-stream"))
     async def complete(body: CompletionBody, request: Request) -> Response:
-        model = host.model(body.model)
-        prepared = await asyncio.to_thread(lambda: model.prepare_text(text_wanted(body)))
-        completion = Completion(model, prepared, body.n or 1)
-        if body.stream:
-            with_usage = body.stream_options is not None and body.stream_options.include_usage
-            texts = await unless_gone(request, first_then_rest(completion.events(with_usage=with_usage)))
-            return StreamedResponse(texts, "text/event-stream")
-        return JSONResponse(await unless_gone(request, completion.whole()))
+        return await answered(
+            host,
+            request,
+            Call(body.model, body.stream is True, body.deadline_seconds),
+            lambda model: model.prepare_text(text_wanted(body)),
+            lambda model, prepared: Completion(model, prepared, body),
+        )
 
     @router.get("/v1/models", operation_id="list_models")
     async def list_models() -> dict[str, Any]:
@@ -62,10 +61,11 @@ def _model_facts(host: ModelHost) -> dict[str, Any]:
 class Completion:
     """One text completion, of one or more choices."""
 
-    def __init__(self, model: ServedModel, prepared: Prepared, num_choices: int) -> None:
+    def __init__(self, model: ServedModel, prepared: Prepared, body: CompletionBody) -> None:
         self._model = model
         self._prepared = prepared
-        self._num_choices = num_choices
+        self._num_choices = body.n or 1
+        self._with_usage = wants_usage(body)
         head = {"id": f"cmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": model.name}
         self._head = {**head, "object": "text_completion"}
 
@@ -81,7 +81,7 @@ class Completion:
         ]
         return {**self._head, "choices": choices, "usage": usage_facts(usage)}
 
-    async def events(self, *, with_usage: bool) -> AsyncGenerator[str, None]:
+    async def texts(self) -> AsyncGenerator[str, None]:
         usage, has_begun = Usage(), False
         try:
             async with aclosing(several_answers(self._model, self._prepared, self._num_choices)) as chunks:
@@ -90,13 +90,13 @@ class Completion:
                     usage = usage + (chunk.usage or Usage())
                     text = "".join(part.text for part in chunk.parts if isinstance(part, Content))
                     choice = self._choice(index, text, chunk.logprobs, chunk.finish_reason)
-                    yield sse({**self._head, "choices": [choice], **({"usage": None} if with_usage else {})})
+                    yield sse({**self._head, "choices": [choice], **({"usage": None} if self._with_usage else {})})
         except Exception as error:
             if not has_begun:
                 raise
             yield sse(openai_failure(refusal_of(error)))
             return
-        if with_usage:
+        if self._with_usage:
             yield sse({**self._head, "choices": [], "usage": usage_facts(usage)})
         yield "data: [DONE]\n\n"
 

@@ -23,7 +23,6 @@ def chat_wanted(body: types.ChatBody) -> ChatWanted:
             stops(body.stop),
             (body.top_logprobs or 0) if body.logprobs else None,
             bool(body.ignore_eos),
-            body.deadline_seconds,
         ),
         _tools(body),
         {**effort_variables(body.reasoning_effort), **(body.chat_template_kwargs or {})},
@@ -37,9 +36,7 @@ def text_wanted(body: types.CompletionBody) -> TextWanted:
     prompt: Any = body.prompt
     if isinstance(prompt, list):
         prompt = prompt[0] if isinstance(prompt[0], str) else tuple(prompt)
-    limits = Limits(
-        body.max_tokens or 16, stops(body.stop), body.logprobs, bool(body.ignore_eos), body.deadline_seconds
-    )
+    limits = Limits(body.max_tokens or 16, stops(body.stop), body.logprobs, bool(body.ignore_eos))
     return TextWanted(prompt, sampling(body), limits, grammar(body))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import asdict
@@ -14,12 +13,14 @@ from starlette.responses import JSONResponse, Response
 from ktdesk.asking import Asked, LocalModel, request_of
 from ktdesk.event_facts import facts_of
 from ktdesk.options import AnswerOptions, SamplingOptions
+from ktdesk.server.answering import Call, answered
 from ktdesk.server.answers import answer_events
 from ktdesk.server.errors import refusal_of
 from ktdesk.server.hosting import ModelHost
 from ktdesk.server.served_model import Prepared, ServedModel
-from ktdesk.server.streaming import ClientGoneError, StreamedResponse, first_then_rest, json_line, unless_gone
+from ktdesk.server.streaming import ClientGoneError, json_line
 from ktdesk.server.strict import Body
+from ktdesk.server.wanted import ChatWanted
 
 
 class AnswerFields(Body):
@@ -67,15 +68,15 @@ def own_routes(host: ModelHost) -> APIRouter:
 
     @router.post("/answer")
     async def answer(body: AskBody, request: Request) -> Response:
-        model = host.model(None)
+        call = Call(None, True, None)
         try:
-            prepared = await asyncio.to_thread(lambda: _prepared(model, body.asked))
-            texts = await unless_gone(request, first_then_rest(_lines(model, prepared)))
+            return await answered(
+                host, request, call, lambda model: _prepared(model, body.asked), EventWriter, "application/x-ndjson"
+            )
         except ClientGoneError:
             raise
         except Exception as error:
             return JSONResponse(_failure(error), refusal_of(error).status)
-        return StreamedResponse(texts, "application/x-ndjson")
 
     @router.post("/tokens")
     async def tokens(body: TokensBody) -> list[str]:
@@ -85,20 +86,33 @@ def own_routes(host: ModelHost) -> APIRouter:
 
 
 def _prepared(model: ServedModel, asked: Asked) -> Prepared:
-    return model.bounded(request_of(model.engine, asked))
+    request, messages = request_of(model.engine, asked), asked.prompt
+    if isinstance(messages, str):
+        return model.bounded(request, None)
+    return model.bounded(request, ChatWanted(messages, variables=asked.options.variables))
 
 
-async def _lines(model: ServedModel, prepared: Prepared) -> AsyncGenerator[str, None]:
-    has_begun = False
-    try:
-        async with aclosing(answer_events(model, prepared)) as events:
-            async for event in events:
-                has_begun = True
-                yield json_line(facts_of(event)) + "\n"
-    except Exception as error:
-        if not has_begun:
-            raise
-        yield json_line(_failure(error)) + "\n"
+class EventWriter:
+    """The engine's own events, a line each."""
+
+    def __init__(self, model: ServedModel, prepared: Prepared) -> None:
+        self._model = model
+        self._prepared = prepared
+
+    async def texts(self) -> AsyncGenerator[str, None]:
+        has_begun = False
+        try:
+            async with aclosing(answer_events(self._model, self._prepared)) as events:
+                async for event in events:
+                    has_begun = True
+                    yield json_line(facts_of(event)) + "\n"
+        except Exception as error:
+            if not has_begun:
+                raise
+            yield json_line(_failure(error)) + "\n"
+
+    async def whole(self) -> dict[str, Any]:
+        raise AssertionError("run and chat stream")
 
 
 def _failure(error: Exception) -> dict[str, Any]:

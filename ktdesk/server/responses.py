@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 import uuid
 from collections.abc import AsyncGenerator, Iterator
@@ -10,8 +9,9 @@ from contextlib import aclosing
 from typing import Any
 
 from fastapi import APIRouter, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
+from ktdesk.server.answering import Call, answered
 from ktdesk.server.answers import Chunk, Usage, answer_chunks
 from ktdesk.server.errors import refusal_of
 from ktdesk.server.hosting import ModelHost
@@ -19,7 +19,7 @@ from ktdesk.server.openai_chat import new_call_id
 from ktdesk.server.responses_types import ResponsesBody
 from ktdesk.server.responses_wishes import response_wanted
 from ktdesk.server.served_model import Prepared, ServedModel
-from ktdesk.server.streaming import StreamedResponse, first_then_rest, sse, streamed_or_whole, unless_gone
+from ktdesk.server.streaming import sse, streamed_or_whole
 from ktdesk_engine.chat.parsing.parts import CallArguments, CallStart, Content, Part, Reasoning
 
 Facts = dict[str, Any]
@@ -30,18 +30,18 @@ def responses_routes(host: ModelHost) -> APIRouter:
 
     @router.post("/v1/responses", operation_id="respond", responses=streamed_or_whole("text/event-stream"))
     async def respond(body: ResponsesBody, request: Request) -> Response:
-        model = host.model(body.model)
-        prepared = await asyncio.to_thread(lambda: model.prepare_chat(response_wanted(body)))
-        stream = ResponseStream(model, prepared, body)
-        if body.stream:
-            texts = await unless_gone(request, first_then_rest(stream.texts()))
-            return StreamedResponse(texts, "text/event-stream")
-        return JSONResponse(await unless_gone(request, stream.whole()))
+        return await answered(
+            host,
+            request,
+            Call(body.model, body.stream is True, body.deadline_seconds),
+            lambda model: model.prepare_chat(response_wanted(body)),
+            lambda model, prepared: ResponseWriter(model, prepared, body),
+        )
 
     return router
 
 
-class ResponseStream:
+class ResponseWriter:
     """One response: its output items grow while the answer comes."""
 
     def __init__(self, model: ServedModel, prepared: Prepared, body: ResponsesBody) -> None:

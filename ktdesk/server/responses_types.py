@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from ktdesk.server.openai_chat_types import Effort
-from ktdesk.server.strict import Body, Object
+from ktdesk.server.strict import AnswerFields, Body, Object
 
 
 class TextPart(Body):
@@ -95,7 +95,7 @@ class ReasoningOptions(Body):
     summary: str | None = Field(None, description="No-op: reasoning is given whole.")
 
 
-class ResponsesBody(Body):
+class ResponsesBody(AnswerFields):
     model: str
     input: str | Annotated[list[Item], Field(min_length=1)]
     instructions: str | None = None

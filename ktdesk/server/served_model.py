@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ktdesk.server.deadline import Deadline
 from ktdesk.server.opening import OpenedModel
 from ktdesk.server.settings import ServerSettings
 from ktdesk.server.shared_beginnings import SharedBeginnings
@@ -34,7 +35,7 @@ class Prepared:
     opens_reasoning: bool = False
     parallel_calls: bool = True
     num_pinned_tokens: int = 0
-    deadline_seconds: float | None = None
+    deadline: Deadline = field(default_factory=Deadline)
 
     def parser(self) -> AnswerParser:
         return AnswerParser(self.style, self.tools, opens_reasoning=self.opens_reasoning)
@@ -85,8 +86,7 @@ class ServedModel:
             tools,
             opens,
             wanted.tools.parallel,
-            self._beginnings.num_tokens(wanted, ids) if self._settings.pins_beginnings else 0,
-            self._deadline(limits),
+            self._num_pinned_tokens(wanted, ids),
         )
 
     def prepare_text(self, wanted: TextWanted) -> Prepared:
@@ -96,14 +96,15 @@ class ServedModel:
             ids = (self.engine.tokenizer.bos_id,)
         self._check_length(len(ids))
         request = self._request(ids, wanted.sampling, wanted.limits, wanted.grammar)
-        return Prepared(replace(request, is_continuation=is_text), deadline_seconds=self._deadline(wanted.limits))
+        return Prepared(replace(request, is_continuation=is_text))
 
-    def bounded(self, request: Request) -> Prepared:
-        """A request as it is, within the server's limits."""
+    def bounded(self, request: Request, conversation: ChatWanted | None) -> Prepared:
+        """A request as it is, within the server's limits. conversation: that it goes on with, if it does."""
         self._check_length(len(request.token_ids))
         given = [number for number in (request.max_tokens, self._settings.max_output_tokens) if number is not None]
         bounded = replace(request, max_tokens=min(given, default=None))
-        return Prepared(bounded, deadline_seconds=self._settings.deadline_seconds)
+        pinned = 0 if conversation is None else self._num_pinned_tokens(conversation, request.token_ids)
+        return Prepared(bounded, num_pinned_tokens=pinned)
 
     def count_chat(self, wanted: ChatWanted) -> int:
         """Tokens of the prompt."""
@@ -145,11 +146,8 @@ class ServedModel:
     def _ids_of(self, wanted: ChatWanted) -> tuple[int, ...]:
         return self._render(wanted)[1]
 
-    def _deadline(self, limits: Limits) -> float | None:
-        given = [
-            seconds for seconds in (limits.deadline_seconds, self._settings.deadline_seconds) if seconds is not None
-        ]
-        return min(given, default=None)
+    def _num_pinned_tokens(self, wanted: ChatWanted, ids: tuple[int, ...]) -> int:
+        return self._beginnings.num_tokens(wanted, ids) if self._settings.pins_beginnings else 0
 
     def _check_length(self, num_tokens: int) -> None:
         limit = self._settings.max_prompt_tokens

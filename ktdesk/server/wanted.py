@@ -39,8 +39,6 @@ class Limits:
     stop: tuple[str, ...] = ()
     num_logprobs: int | None = None
     ignore_eos: bool = False
-    deadline_seconds: float | None = None
-    """From when the request is queued to the last token."""
 
 
 @dataclass(frozen=True)

@@ -107,6 +107,13 @@ def test_a_chat_goes_on_at_the_server(ktdesk: RunKtdesk, listed: RunningServer, 
     assert result.out == ktdesk("chat", talker, *SHORT, *LOCAL, stdin=lines).out
 
 
+def test_a_system_prompt_of_run_is_pinned(ktdesk: RunKtdesk, talker: Path) -> None:
+    for server in running_server(talker, ServerSettings(port=0), EngineConfig(num_threads=1, context=1024)):
+        record(server)
+        assert ktdesk("run", talker, "the cat", *SHORT, "--system", "b" * 200).code == 0
+        assert server.host.models[0].answers.numbers()["cache_num_pinned_pages"] == 3
+
+
 def test_errors_of_a_request_end_as_without_a_server(
     ktdesk: RunKtdesk, model_with: Callable[[Callable[[GGUFWriter], None]], Path]
 ) -> None:

@@ -80,11 +80,14 @@ def test_who_would_wait_too_long_is_refused_once_speeds_are_known(talker: Path) 
 
 
 def test_an_answer_that_takes_longer_than_the_client_allows_is_given_up(narrow: RunningServer) -> None:
-    for path, prompt in (("completions", {"prompt": "the cat"}), ("chat/completions", {"messages": HI})):
-        body = {"model": "talker", **prompt, "max_tokens": 100_000, "deadline_seconds": 0.05}
-        answer = httpx.post(f"{narrow.url}/v1/{path}", json=body, timeout=60)
-        assert answer.status_code == 504
-        assert "0.05 s" in answer.json()["error"]["message"]
+    for path, body in BODIES:
+        own = {"deadline_seconds": 0.05}
+        asked = {**body, **({"options": own} if path.startswith("/api") else own), "stream": False}
+        if path == "/v1/messages":
+            asked["max_tokens"] = 100_000
+        answer = httpx.post(f"{narrow.url}{path}", json=asked, timeout=60)
+        assert answer.status_code == 504, path
+        assert "0.05 s" in json.dumps(answer.json()["error"])
     wait_for(narrow, "num_decoding", 0)
     assert complete(narrow.url, "the cat", deadline_seconds=1000)["usage"]["completion_tokens"] == 4
 
