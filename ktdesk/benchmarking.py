@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -12,6 +12,7 @@ from ktdesk.bench_report import BenchReport
 from ktdesk.errors import UsageError
 from ktdesk.loading import loaded_engine
 from ktdesk.options import EngineOptions
+from ktdesk.planned_text import planned_facts
 from ktdesk.terminal import Progress
 from ktdesk_engine import kernels
 from ktdesk_engine.benchmark.ceilings import Probes
@@ -26,6 +27,10 @@ from ktdesk_engine.engine import Engine
 from ktdesk_engine.kernels.pools import NEVER
 from ktdesk_engine.machine import available_memory_bytes, thread_places
 from ktdesk_engine.quants.formats import WeightType
+from ktdesk_wizard.plan.corrections import conditions_of_run, corrections_for
+from ktdesk_wizard.probe.machine_facts import MachineFacts
+from ktdesk_wizard.prove.measuring import conditions_of, measured_run, memory_sample
+from ktdesk_wizard.prove.run import MeasuredRun
 
 
 class Bench:
@@ -71,12 +76,17 @@ class Bench:
         )
 
 
-def bench_model(path: Path, plan: ModelPlan, options: EngineOptions) -> BenchReport:
-    """options without a context: the plan knows it."""
+def bench_model(
+    path: Path, plan: ModelPlan, options: EngineOptions, facts: MachineFacts, earlier: Sequence[MeasuredRun]
+) -> tuple[BenchReport, MeasuredRun]:
+    """options without a context: the plan knows it. earlier: runs that correct what is planned."""
     with loaded_engine(path, replace(options, context=plan.context)) as engine:
         model = ModelBench(engine, plan)
+        conditions = conditions_of(engine, facts)
         bench = Bench(plan.repeat)
         try:
+            bench.show("memory", 0, 1)
+            memory = memory_sample(conditions, model.warm_up())  # before the probes, which need some too
             rows = list(model.rows(Probes(engine.pool, model.peaks), bench.show))
             python = _python_shares(model, bench) if plan.answer else {}
         finally:
@@ -87,12 +97,14 @@ def bench_model(path: Path, plan: ModelPlan, options: EngineOptions) -> BenchRep
             _cache_note(engine),
             *_python_notes(python),
         )
-        facts = _facts(path, model.weights) | {
+        run = measured_run(conditions, plan, rows, memory)
+        about = _facts(path, model.weights) | {
+            "planned": planned_facts(run, corrections_for(conditions.model, earlier, conditions_of_run(run))),
             "cache": {"type": engine.config.cache_type, "token_bytes": _cache_token_bytes(engine)},
             "program": engine.config.program,
             "python_share": {name: asdict(share) for name, share in python.items()},
         }
-        return bench.report(_subject(engine), engine.config, rows, notes, facts)
+        return bench.report(_subject(engine), engine.config, rows, notes, about), run
 
 
 def bench_layer(plan: LayerPlan, options: EngineOptions) -> BenchReport:

@@ -61,15 +61,17 @@ def _speeds(plan: Plan, explain: bool) -> Iterator[str]:
             for lane in prediction.lanes:
                 times = f"{lane.min_seconds * 1e3:,.1f} to {lane.max_seconds * 1e3:,.1f} ms"
                 yield f"  {lane.name:<14}{lane.amount}: {times}"
+            if prediction.correction:
+                yield f"  corrected: {prediction.correction}"
     if plan.decode.lanes:
         yield f"From: {plan.decode.basis}."
 
 
 def _speed(prediction: Prediction) -> str:
-    if prediction.min_tok_s is None or prediction.max_tok_s is None:
+    if prediction.tok_s is None or prediction.min_tok_s is None or prediction.max_tok_s is None:
         return prediction.basis
-    interval = f"{_number(prediction.min_tok_s)} to {_number(prediction.max_tok_s)} tok/s"
-    return f"{interval}, limited by {prediction.limiting_lane}"
+    interval = f"{_number(prediction.min_tok_s)} to {_number(prediction.max_tok_s)}"
+    return f"{_number(prediction.tok_s)} tok/s ({interval}), limited by {prediction.limiting_lane}"
 
 
 def _number(tok_s: float) -> str:

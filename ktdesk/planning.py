@@ -17,6 +17,7 @@ from ktdesk_profiles.models import ModelProfile, load_models, nearest
 from ktdesk_wizard.plan.catalogue import model_of_profile
 from ktdesk_wizard.plan.choose import USUAL, choose_plan
 from ktdesk_wizard.plan.choose import why_not as compared_with
+from ktdesk_wizard.plan.corrections import conditions_of, corrections_for
 from ktdesk_wizard.plan.model import model_of_file
 from ktdesk_wizard.plan.plan import Plan, Rejected
 from ktdesk_wizard.plan.planner import make_plan
@@ -26,6 +27,8 @@ from ktdesk_wizard.probe.facts_json import read_machine, read_what_if
 from ktdesk_wizard.probe.machine_facts import MachineFacts
 from ktdesk_wizard.probe.measurement import with_measurement
 from ktdesk_wizard.probe.probe import probe
+from ktdesk_wizard.prove.run import engine_build
+from ktdesk_wizard.prove.store import load_runs
 from ktdesk_wizard.store.models import find_models, stored_models
 
 
@@ -59,12 +62,14 @@ def planned(
     """quantization: of a model of the catalogue; None takes the most exact that fits."""
     facts = _facts(settings, what_if)
     abilities = engine_abilities()
+    runs = load_runs(settings.data_folder) if what_if is None else ()
     profile = _profile(model, settings)
     if profile is None:
         if quantization is not None:
             raise UsageError("--quant is for names of the catalogue: a file has the quantization that it has")
         planned_model = model_of_file(model_path(model, settings))
-        plan = make_plan(facts, planned_model, wishes, abilities)
+        corrections = corrections_for(planned_model, runs, conditions_of(facts, wishes, engine_build()))
+        plan = make_plan(facts, planned_model, wishes, abilities, corrections)
     else:
         planned_model = model_of_profile(profile)
         choices = USUAL if quantization is None else (checked_quantization(quantization),)

@@ -77,6 +77,9 @@ class RunOptions:
         bool, typer.Option("--program/--no-program", help="Replay recorded decode steps, or ask for each operation.")
     ] = True
     repeat: Annotated[int, typer.Option(metavar="N", help="Samples; the median of them counts.")] = 7
+    keep: Annotated[
+        bool, typer.Option("--keep/--no-keep", help="Keep what a MODEL took, to correct the next plans.")
+    ] = True
 
     @property
     def engine(self) -> EngineOptions:
@@ -113,12 +116,15 @@ def bench(
         raise UsageError("--prompt, --depth, --answer and --batch are for a MODEL: with --kernels, give --tokens")
     from ktdesk.bench_report import as_facts, compare, comparison_facts, read_stored
     from ktdesk.bench_text import as_text
+    from ktdesk.planned_text import planned_lines
 
     stored = None if against is None else read_stored(against)
     report = _layer_report(layer, run) if model is None else _model_report(model, what, run, settings_of(ctx))
     comparison = None if stored is None or against is None else compare(report, stored, against)
     if not as_json:
         print(as_text(report, comparison))
+        if "planned" in report.facts:
+            print("\n" + "\n".join(planned_lines(report.facts["planned"])))
         return
     from ktdesk.bench_text import busy_warning
     from ktdesk.json_output import json_text
@@ -134,11 +140,24 @@ def bench(
 def _model_report(model: str, what: ModelOptions, run: RunOptions, settings: Settings) -> BenchReport:
     from ktdesk.benchmarking import bench_model
     from ktdesk.model_paths import model_path
+    from ktdesk.terminal import note
     from ktdesk_engine.benchmark.model import ModelPlan
+    from ktdesk_wizard.errors import HomeFolderError
+    from ktdesk_wizard.probe.measurement import with_measurement
+    from ktdesk_wizard.probe.probe import probe
+    from ktdesk_wizard.prove.store import load_runs, save_run
 
     prompts = [DEFAULT_PROMPT] if what.prompt is None else [length for length in what.prompt if length != 0]
     plan = ModelPlan(tuple(prompts), tuple(what.depth or [0]), what.answer, tuple(what.batch or [1]), run.repeat)
-    return bench_model(model_path(model, settings), plan, run.engine)
+    facts = with_measurement(probe(settings.data_folder / "models"), settings.data_folder)
+    earlier = load_runs(settings.data_folder)
+    report, measured = bench_model(model_path(model, settings), plan, run.engine, facts, earlier)
+    if run.keep and run.program:
+        try:
+            save_run(measured, settings.data_folder)
+        except HomeFolderError as error:
+            note(str(error))
+    return report
 
 
 def _layer_report(layer: LayerOptions, run: RunOptions) -> BenchReport:

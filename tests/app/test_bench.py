@@ -20,6 +20,11 @@ from ktdesk_engine import kernels
 from ktdesk_engine.benchmark.ceilings import Ceilings
 from ktdesk_engine.benchmark.conditions import Load, Machine
 from ktdesk_engine.benchmark.samples import Row, Sample, Work
+from ktdesk_wizard.plan.corrections import conditions_of, conditions_of_run
+from ktdesk_wizard.plan.wishes import Wishes
+from ktdesk_wizard.probe.probe import probe
+from ktdesk_wizard.prove.run import engine_build
+from ktdesk_wizard.prove.store import load_runs
 
 LAYER = ("--kernels", "--shape", "64,32,4,2", "--type", "q8_0", "--tokens", "1,20", "--repeat", "2")
 SPREADS = ("step_seconds", "tok_s", "read_bytes_s", "read_share", "ops_s", "peak_share", "times_floor")
@@ -243,3 +248,40 @@ def test_alone_it_prints_its_help(ktdesk: RunKtdesk) -> None:
     result = ktdesk("bench")
     assert result.code == ExitCode.USAGE
     assert "Usage: ktdesk bench" in result.err
+
+
+def test_what_was_planned_stands_beside_it_and_a_second_run_is_corrected_by_the_first(
+    ktdesk: RunKtdesk, tiny_model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    model = tiny_model("llama-moe")
+    bench = ("--home", tmp_path, "bench", model, "--prompt", "8", "--answer", "2", "--repeat", "1", "--json")
+    first = facts_of(ktdesk(*bench))["planned"]
+    assert [line["name"] for line in first] == ["memory", "prefill 8 at 0", "decode 2 at 0"]
+    assert not any(line["corrected"] for line in first)
+    assert all(line["error"] == pytest.approx(line["planned"] / line["measured"] - 1) for line in first)
+    second = facts_of(ktdesk(*bench))["planned"]
+    assert all(line["corrected"] for line in second)
+    plan = ktdesk("--home", tmp_path, "plan", model, "--explain").out
+    assert "measured difference" in plan
+
+
+def test_a_run_is_not_kept_where_that_is_not_wanted_or_not_possible(
+    ktdesk: RunKtdesk, tiny_model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    bench = ("bench", tiny_model("llama-moe"), "--prompt", "8", "--answer", "2", "--repeat", "1")
+    assert ktdesk("--home", tmp_path, *bench, "--no-keep").code == ExitCode.OK
+    assert not (tmp_path / "runs").exists()
+    (tmp_path / "file").touch()
+    result = ktdesk("--home", tmp_path / "file", *bench)
+    assert result.code == ExitCode.OK
+    assert "the measured run cannot be kept" in result.err
+
+
+def test_the_correction_is_of_the_run_that_the_plan_leads_to(
+    ktdesk: RunKtdesk, tiny_model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """What the engine decides for `auto` is what plans look for."""
+    ktdesk("--home", tmp_path, "bench", tiny_model("qwen3moe"), "--prompt", "8", "--answer", "2", "--repeat", "1")
+    (run,) = load_runs(tmp_path)
+    facts = probe(tmp_path)
+    assert conditions_of_run(run) == conditions_of(facts, Wishes(), engine_build())

@@ -10,8 +10,9 @@ import pytest
 from running import RunKtdesk
 
 from ktdesk_engine import kernels
-from ktdesk_engine.benchmark import ceilings
+from ktdesk_engine.benchmark import ceilings, kernel_shares
 from ktdesk_engine.machine import usable_cores
+from ktdesk_engine.quants.formats import WeightType
 from ktdesk_wizard.probe import nvml
 
 
@@ -55,9 +56,17 @@ def test_what_was_measured_is_in_the_next_plan(
 ) -> None:
     monkeypatch.setattr(ceilings, "decide_buffer_bytes", lambda *_: 8 << 20)
     monkeypatch.setattr(ceilings, "PEAK_SECONDS", 0.001)
+    monkeypatch.setattr(kernel_shares, "TYPES", (WeightType.Q8_0,))
     facts = json.loads(ktdesk("--home", tmp_path, "probe", "--measure", "--json").out)
     assert facts["memory"]["read_bytes_s"]["confidence"] == "measured"
     assert facts["cpu"]["peak_ops_s"]["value"] > 0
     plan = json.loads(ktdesk("--home", tmp_path, "plan", tiny_model("qwen3moe"), "--json").out)
+    shares = facts["cpu"]["kernel_shares"]["value"]
+    assert [(share["kind"], share["type"]) for share in shares] == [
+        ("experts", "Q8_0"),
+        ("matrix", "Q8_0"),
+        ("attention", "f16"),
+    ]
+    assert all(share["share"] > 0 for share in shares)
     assert plan["decode"]["basis"] == "bandwidth measured, arithmetic measured"
     assert plan["decode"]["min_tok_s"] > 0

@@ -47,8 +47,12 @@ class Probes:
         self._rounds = {name: self._enough_rounds(name) for name in peaks}
 
     def measure(self) -> Ceilings:
-        peaks = {name: probe_peak(self.pool, name, rounds).rate for name, rounds in self._rounds.items()}
+        peaks = {name: self.measure_peak(name) for name in self._rounds}
         return Ceilings(probe_read(self.pool, self._buffer).rate, peaks)
+
+    def measure_peak(self, name: str) -> float:
+        """Of one of the peaks alone: operations a second."""
+        return probe_peak(self.pool, name, self._rounds[name]).rate
 
     def _enough_rounds(self, name: str) -> int:
         """So many that one probe takes about PEAK_SECONDS."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -19,8 +20,20 @@ from ktdesk_engine.kv_cache import CachedSequence, KVCache, cache_bytes
 from ktdesk_engine.machine import available_memory_bytes
 from ktdesk_engine.runner import Runner
 
+PLANNED_PEAK = "int8"
+
 Job = Callable[[], float]
 """Returns the seconds it took."""
+
+
+class RowKind(NamedTuple):
+    """What a row of a report is of."""
+
+    phase: Literal["prefill", "decode"]
+    num_tokens: int
+    """Of one sequence."""
+    depth: int
+    batch: int
 
 
 @dataclass(frozen=True)
@@ -50,6 +63,15 @@ class ModelPlan:
         """Tokens of one sequence that the cache must hold."""
         return max(self.depths) + max((*self.prompts, self.answer + 1))
 
+    @property
+    def row_kinds(self) -> list[RowKind]:
+        """In the order of the rows."""
+        kinds = []
+        for depth in self.depths:
+            kinds += [RowKind("prefill", num_tokens, depth, 1) for num_tokens in self.prompts]
+            kinds += [RowKind("decode", self.answer, depth, batch) for batch in self.batches if self.answer]
+        return kinds
+
 
 class ModelBench:
     """One model, with a cache for as many sequences as are wanted. Token ids are random, the same in every run."""
@@ -67,9 +89,21 @@ class ModelBench:
 
     @property
     def peaks(self) -> list[str]:
-        """That the rows are compared with."""
+        """That the rows are compared with, and that of bytes on vectors, which plans count with."""
         batches = self._plan.batches if self._plan.answer else ()
-        return sorted({self._peak(num_tokens) for num_tokens in (*self._plan.prompts, *batches)})
+        return sorted({PLANNED_PEAK, *(self._peak(num_tokens) for num_tokens in (*self._plan.prompts, *batches))})
+
+    def warm_up(self) -> int:
+        """The longest prompt and a decode step, once: after it, memory is as an answer needs it. Returns how many
+        tokens were in the cache."""
+        sequence = CachedSequence()
+        longest = max(self._plan.prompts, default=1)
+        try:
+            self._runner.prefill(sequence, self._ids[0, : longest - 1].tolist() or self._ids[0, :1].tolist())
+            self._runner.decode([sequence], self._ids[0, :1].tolist())
+            return sequence.length
+        finally:
+            self._runner.release(sequence)
 
     def rows(self, probes: Probes, progress: Progress) -> Iterator[Row]:
         """Each as soon as it is measured. probes: on the engine's pool."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
 from collections.abc import Iterable
@@ -115,6 +116,12 @@ class PlannedModel:
     @property
     def num_values(self) -> int:
         return sum(tensor.num_values for tensor in self.tensors)
+
+    @property
+    def fingerprint(self) -> str:
+        """The same for files of the same tensors, wherever they lie."""
+        index = [self.architecture, *(f"{t.name} {t.shape} {t.type_name}" for t in self.tensors)]
+        return hashlib.sha256("\n".join(index).encode()).hexdigest()[:32]
 
 
 def model_of_file(path: Path) -> PlannedModel:

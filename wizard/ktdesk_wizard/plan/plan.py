@@ -66,17 +66,25 @@ class Lane:
     min_seconds: float
     max_seconds: float
 
+    @property
+    def likely_seconds(self) -> float:
+        """Between both: errors are factors, so the geometric mean."""
+        return (self.min_seconds * self.max_seconds) ** 0.5
+
 
 @dataclass(frozen=True)
 class Prediction:
     what: str
+    tok_s: float | None
+    """The likeliest. None: unknown, and `basis` says why."""
     min_tok_s: float | None
-    """None: unknown, and `basis` says why."""
     max_tok_s: float | None
     limiting_lane: str | None
     lanes: tuple[Lane, ...]
     basis: str
     """measured or looked up."""
+    correction: str | None = None
+    """What earlier runs changed about it."""
 
 
 @dataclass(frozen=True)

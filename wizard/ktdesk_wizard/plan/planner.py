@@ -10,6 +10,8 @@ from ktdesk_engine.errors import ResourceError
 from ktdesk_engine.kv_cache import LayerCacheShape, cache_bytes
 from ktdesk_engine.machine import divided
 from ktdesk_engine.memory import decide_cache_type, decide_context
+from ktdesk_wizard.plan.ceilings import ceilings_of
+from ktdesk_wizard.plan.corrections import NO_CORRECTIONS, Corrections
 from ktdesk_wizard.plan.ledger import ROUNDING, Sizes, cache_entries, overhead_entries, weight_entries
 from ktdesk_wizard.plan.model import PlannedModel, PlannedTensor
 from ktdesk_wizard.plan.placement import Placement, nothing_placed, place
@@ -19,10 +21,11 @@ from ktdesk_wizard.plan.plan import (
     NodeShare,
     PlaceTotal,
     Plan,
+    Prediction,
     Rejected,
     peak_bytes,
 )
-from ktdesk_wizard.plan.speed import SHORT_DEPTH, ceilings_of, predict_decode, predict_prefill
+from ktdesk_wizard.plan.speed import SHORT_DEPTH, predict_decode, predict_prefill
 from ktdesk_wizard.plan.verdict import judge
 from ktdesk_wizard.plan.wishes import EngineAbilities, Wishes
 from ktdesk_wizard.probe.machine_facts import GpuFacts, MachineFacts
@@ -42,22 +45,34 @@ class _Cached:
     cache_shapes: Sequence[LayerCacheShape]
 
 
-def make_plan(facts: MachineFacts, model: PlannedModel, wishes: Wishes, abilities: EngineAbilities) -> Plan:
-    """ConfigError where a wish contradicts the model: more context than it was trained for, a cache type that its
-    heads do not allow."""
+def make_plan(
+    facts: MachineFacts,
+    model: PlannedModel,
+    wishes: Wishes,
+    abilities: EngineAbilities,
+    corrections: Corrections = NO_CORRECTIONS,
+) -> Plan:
+    """corrections: of runs on this machine. ConfigError where a wish contradicts the model: more context than it was
+    trained for, a cache type that its heads do not allow."""
     compute: Compute = "float32" if wishes.exact else "auto"
     available = _available(facts, wishes)
     sizes = _sizes(facts, model, wishes, abilities, compute, available)
     num_threads = wishes.num_threads or facts.cpu.num_threads.value or 1
     cards, refused = _cards(facts, wishes, abilities)
     placement = place(model, cards, sizes) if cards else nothing_placed(model)
-    ledger = _ledger(model, sizes, placement)
+    ledger = _ledger(model, sizes, placement, corrections)
     shares, ceilings = placement.shares, ceilings_of(facts, num_threads)
     packed = sizes.is_packed
 
     def need(other: Sizes) -> int:
         placed = place(model, cards, other) if cards else nothing_placed(model)
-        return peak_bytes(_ledger(model, other, placed), MEMORY, WEIGHTS)
+        return peak_bytes(_ledger(model, other, placed, corrections), MEMORY, WEIGHTS)
+
+    def decode(depth: int) -> Prediction:
+        predicted = predict_decode(model, ceilings, shares, depth, sizes.cache_type, packed)
+        return predicted if shares else corrections.corrected(predicted, "decode", depth)
+
+    prefill = predict_prefill(model, ceilings, sizes.prefill_chunk, packed)
 
     return Plan(
         model=model.name,
@@ -77,9 +92,9 @@ def make_plan(facts: MachineFacts, model: PlannedModel, wishes: Wishes, abilitie
         ledger=ledger,
         totals=tuple(_totals(facts, wishes, ledger, available)),
         verdict=judge(model, sizes, need, available, _capacity(facts, wishes)),
-        prefill=predict_prefill(model, ceilings, sizes.prefill_chunk, packed),
-        decode=predict_decode(model, ceilings, shares, min(SHORT_DEPTH, sizes.context), sizes.cache_type, packed),
-        decode_deep=predict_decode(model, ceilings, shares, sizes.context, sizes.cache_type, packed),
+        prefill=prefill if shares else corrections.corrected(prefill, "prefill", 0),
+        decode=decode(min(SHORT_DEPTH, sizes.context)),
+        decode_deep=decode(sizes.context),
         rejected=(*refused, *_rejected(model, sizes, wishes)),
         notes=tuple(_notes(facts, model, abilities, cards)),
         command=_command(model, sizes, wishes),
@@ -164,7 +179,9 @@ def _why_not(gpu: GpuFacts, wishes: Wishes, abilities: EngineAbilities) -> str |
     return None
 
 
-def _ledger(model: PlannedModel, sizes: Sizes, placement: Placement) -> tuple[LedgerEntry, ...]:
+def _ledger(
+    model: PlannedModel, sizes: Sizes, placement: Placement, corrections: Corrections
+) -> tuple[LedgerEntry, ...]:
     weights = weight_entries(model, placement.in_memory, sizes, MEMORY)
     moved = placement.expert_bytes_moved
     total = sum(tensor.num_bytes for tensor in model.tensors if tensor.is_expert)
@@ -177,7 +194,9 @@ def _ledger(model: PlannedModel, sizes: Sizes, placement: Placement) -> tuple[Le
             for entry in weights
         ]
     cache = cache_entries(model.layers[placement.num_layers :], sizes, MEMORY)
-    return (*weights, *cache, *overhead_entries(model, sizes), *placement.ledger)
+    entries = (*weights, *cache, *overhead_entries(model, sizes), *placement.ledger)
+    measured = None if placement.shares else corrections.memory_bytes()
+    return entries if measured is None else (*entries, LedgerEntry(MEMORY, "measured difference", *measured))
 
 
 def _totals(

@@ -9,50 +9,28 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ktdesk_engine.benchmark.kernel_shares import ATTENTION, EXPERTS, MATRIX
 from ktdesk_engine.config import CacheType
 from ktdesk_wizard.plan.cache import LayerCache, needed_bytes
+from ktdesk_wizard.plan.ceilings import Ceilings, Range
 from ktdesk_wizard.plan.model import EMBEDDING, PlannedModel, PlannedTensor
 from ktdesk_wizard.plan.plan import Lane, Prediction
-from ktdesk_wizard.probe.machine_facts import GpuFacts, MachineFacts
+from ktdesk_wizard.probe.machine_facts import GpuFacts
 
-DECODE_SHARE = (0.65, 0.90)
-"""Of the read bandwidth, in decoding."""
+DECODE_SHARE = (0.75, 1.05)
+"""Of the read bandwidth, in decoding; above 1, for what is small comes from a cache."""
+LAYER_SECONDS = (30e-6, 120e-6)
+"""Of a layer's step besides its bytes: barriers between operations, norms, the choice of experts."""
 CACHE_SHARE = (0.25, 0.80)
-"""Of it, in reading the cache."""
-PREFILL_SHARE = {"avx512": (0.22, 0.45), "avx2": (0.18, 0.40), "scalar": (0.3, 0.9)}
-"""Of the peak of the arithmetic, in prefill."""
-OPS_PER_CYCLE = {"avx512": 224.0, "avx512 without VNNI": 110.0, "avx2": 105.0, "scalar": 10.0}
-"""A core, two a product: measured on one processor, at its base clock."""
-LOOKED_UP = (0.6, 1.2)
-"""How far a looked-up peak may be off: clocks under load, ports that differ."""
-NOMINAL_SHARE = (0.60, 0.90)
-"""Of the nominal bandwidth of the modules, what all cores together can read."""
+"""Of the bandwidth, in reading the cache."""
+ROW_PASSES_BYTES = 160
+"""Bytes a value of the hidden row that a layer moves besides products: norms, turns, sums, byte forms; float32."""
 GPU_SHARE = (0.55, 0.85)
 PCIE_SHARE = (0.6, 0.9)
 HANDOVER_SECONDS = (15e-6, 60e-6)
 """A layer's hand-over to the processor and back, besides its bytes."""
 SHORT_DEPTH = 512
 PROMPT = 512
-
-
-@dataclass(frozen=True)
-class Range:
-    low: float
-    high: float
-
-    def times(self, share: tuple[float, float]) -> Range:
-        return Range(self.low * share[0], self.high * share[1])
-
-
-@dataclass(frozen=True)
-class Ceilings:
-    """Of a machine, for a plan."""
-
-    read_bytes_s: Range | None
-    peak_ops_s: Range | None
-    isa: str
-    """Of the vectors."""
-    basis: str
 
 
 @dataclass(frozen=True)
@@ -67,46 +45,6 @@ class GpuShare:
     num_moe_layers: int
 
 
-def ceilings_of(facts: MachineFacts, num_threads: int) -> Ceilings:
-    """Measured where they were measured, else from what is printed on the parts, else unknown."""
-    read, read_basis = _read(facts)
-    isa = _vector_isa(facts)
-    peak, peak_basis = _peak(facts, isa, num_threads)
-    return Ceilings(read, peak, isa, f"bandwidth {read_basis}, arithmetic {peak_basis}")
-
-
-def _read(facts: MachineFacts) -> tuple[Range | None, str]:
-    memory = facts.memory
-    if memory.read_bytes_s.value:
-        return Range(memory.read_bytes_s.value, memory.read_bytes_s.value), memory.read_bytes_s.confidence
-    if memory.nominal_bytes_s.value:
-        nominal = Range(memory.nominal_bytes_s.value, memory.nominal_bytes_s.value)
-        return nominal.times(NOMINAL_SHARE), "looked up (modules)"
-    of_nodes = [node.read_bytes_s.value for node in facts.numa.nodes if node.num_cores]
-    known = [speed for speed in of_nodes if speed]
-    if known and len(known) == len(of_nodes):
-        return Range(sum(known), sum(known)).times(NOMINAL_SHARE), "looked up (firmware)"
-    return None, "unknown"
-
-
-def _vector_isa(facts: MachineFacts) -> str:
-    """What is not asked for on tiles is multiplied on vectors (compute auto)."""
-    isa = facts.cpu.isa.value or "scalar"
-    return "avx512" if isa == "amx" else isa
-
-
-def _peak(facts: MachineFacts, isa: str, num_threads: int) -> tuple[Range | None, str]:
-    cpu = facts.cpu
-    if cpu.peak_ops_s.value:
-        return Range(cpu.peak_ops_s.value, cpu.peak_ops_s.value), cpu.peak_ops_s.confidence
-    if not cpu.max_hz.value or not cpu.isa.value:
-        return None, "unknown"
-    if isa == "avx512" and "avx512_vnni" not in (cpu.flags.value or ()):
-        isa = "avx512 without VNNI"
-    ops = OPS_PER_CYCLE[isa] * cpu.max_hz.value * num_threads
-    return Range(ops, ops).times(LOOKED_UP), "looked up (instruction set, clock)"
-
-
 def predict_decode(
     model: PlannedModel, ceilings: Ceilings, gpus: Iterable[GpuShare], depth: int, cache_type: CacheType, packed: bool
 ) -> Prediction:
@@ -115,8 +53,9 @@ def predict_decode(
     on_gpu = tuple(gpus)
     if ceilings.read_bytes_s is None:
         return _unknown(what, "the read bandwidth of this machine's memory")
-    lanes = [_memory_lane(model, ceilings.read_bytes_s, on_gpu, packed)]
     in_memory = _layers_in_memory(model, on_gpu)
+    lanes = [_memory_lane(model, ceilings.read_bytes_s, on_gpu, packed)]
+    lanes.append(Lane("steps", f"{len(model.layers)} layers", *(len(model.layers) * s for s in LAYER_SECONDS)))
     if depth and in_memory:
         lanes.append(_cache_lane(in_memory, ceilings.read_bytes_s, depth, cache_type))
     for share in on_gpu:
@@ -126,22 +65,65 @@ def predict_decode(
     return _sum(what, 1, lanes, ceilings.basis)
 
 
-def predict_prefill(model: PlannedModel, ceilings: Ceilings, chunk: int, packed: bool) -> Prediction:
-    """On the processor. A prompt reads all experts that any of its tokens uses, once a chunk."""
-    what = f"prefill of {PROMPT} tokens"
+def predict_prefill(
+    model: PlannedModel, ceilings: Ceilings, chunk: int, packed: bool, num_tokens: int = PROMPT, depth: int = 0
+) -> Prediction:
+    """On the processor. A prompt reads all experts that any of its tokens uses, once a chunk, beside the arithmetic."""
+    what = f"prefill of {num_tokens} tokens"
     if ceilings.read_bytes_s is None or ceilings.peak_ops_s is None:
         return _unknown(what, "the bandwidth or the peak of the arithmetic of this machine")
-    ops = 2 * PROMPT * active_values(model)
-    peak = ceilings.peak_ops_s.times(PREFILL_SHARE[ceilings.isa])
-    num_bytes = weight_bytes(model, min(chunk, PROMPT), packed) * -(-PROMPT // chunk)
-    read = ceilings.read_bytes_s.times(DECODE_SHARE)
-    lanes = [
-        Lane("arithmetic", f"{ops / 1e12:.2f} T operations", ops / peak.high, ops / peak.low),
-        Lane("memory", f"{num_bytes / 1e9:.2f} GB of weights", num_bytes / read.high, num_bytes / read.low),
+    computing = [
+        _product_lane(model, ceilings, ceilings.peak_ops_s, num_tokens, EXPERTS),
+        _product_lane(model, ceilings, ceilings.peak_ops_s, num_tokens, MATRIX),
+        _attention_lane(model, ceilings, ceilings.peak_ops_s, num_tokens, depth),
+        _rows_lane(model, ceilings.read_bytes_s, num_tokens),
     ]
-    best = max(lane.min_seconds for lane in lanes)  # side by side at best, one after the other at worst
-    worst = sum(lane.max_seconds for lane in lanes)
-    return Prediction(what, PROMPT / worst, PROMPT / best, _limiting(lanes), tuple(lanes), ceilings.basis)
+    num_bytes = weight_bytes(model, min(chunk, num_tokens), packed) * -(-num_tokens // chunk)
+    read = ceilings.read_bytes_s.times(DECODE_SHARE)
+    memory = Lane("memory", f"{num_bytes / 1e9:.2f} GB of weights", *read.seconds(num_bytes))
+    best = max(sum(lane.min_seconds for lane in computing), memory.min_seconds)  # side by side
+    worst = sum(lane.max_seconds for lane in (*computing, memory))  # one after the other
+    likely = max(sum(lane.likely_seconds for lane in computing), memory.likely_seconds)
+    lanes = tuple(lane for lane in (*computing, memory) if lane.max_seconds)
+    speeds = (num_tokens / likely, num_tokens / worst, num_tokens / best)
+    return Prediction(what, *speeds, _limiting(lanes), lanes, ceilings.basis)
+
+
+def _product_lane(model: PlannedModel, ceilings: Ceilings, peak: Range, num_tokens: int, kind: str) -> Lane:
+    """Of the routed experts, or of all other matrices of the layers."""
+    ops = best = worst = 0.0
+    for type_name, values in _active_values(model, kind == EXPERTS).items():
+        of_type = 2.0 * num_tokens * values
+        fast, slow = peak.times(ceilings.share(kind, type_name)).seconds(of_type)
+        ops, best, worst = ops + of_type, best + fast, worst + slow
+    return Lane(kind, f"{ops / 1e12:.2f} T operations", best, worst)
+
+
+def _attention_lane(model: PlannedModel, ceilings: Ceilings, peak: Range, num_tokens: int, depth: int) -> Lane:
+    """Each token with all before it: a product with the key and one with the value, for each head."""
+    ops = sum(
+        2.0 * model.num_heads * _looked_at(layer, num_tokens, depth) * _lengths(layer)
+        for layer in model.layers
+        if layer.kind != "recurrent"
+    )
+    seconds = peak.times(ceilings.share(ATTENTION, "f16")).seconds(ops)
+    return Lane("attention", f"{ops / 1e12:.2f} T operations", *seconds)
+
+
+def _looked_at(layer: LayerCache, num_tokens: int, depth: int) -> float:
+    """Pairs of a token and one that it sees."""
+    pairs = num_tokens * (depth + (num_tokens + 1) / 2)
+    return min(pairs, float(num_tokens) * layer.window) if layer.window else pairs
+
+
+def _lengths(layer: LayerCache) -> int:
+    """Of a key and a value. A latent is both."""
+    return layer.row_lengths[0] + layer.value_length
+
+
+def _rows_lane(model: PlannedModel, read: Range, num_tokens: int) -> Lane:
+    num_bytes = ROW_PASSES_BYTES * num_tokens * model.hidden * len(model.layers)
+    return Lane("rows", f"{num_bytes / 1e9:.2f} GB", *read.times(DECODE_SHARE).seconds(num_bytes))
 
 
 def weight_bytes(model: PlannedModel, num_tokens: int, packed: bool) -> float:
@@ -153,11 +135,14 @@ def weight_bytes(model: PlannedModel, num_tokens: int, packed: bool) -> float:
     return total
 
 
-def active_values(model: PlannedModel) -> float:
-    """That a token is multiplied with in the layers; the head is only for the last token of a prompt."""
-    share = model.num_used / model.num_experts if model.num_experts else 1.0
-    layers = [tensor for tensor in model.tensors if tensor.is_matrix and tensor.layer >= 0]
-    return sum(tensor.num_values * (share if tensor.is_expert else 1.0) for tensor in layers)
+def _active_values(model: PlannedModel, in_experts: bool) -> dict[str, float]:
+    """By type, what a token is multiplied with in the layers; the head is only for the last token of a prompt."""
+    share = model.num_used / model.num_experts if in_experts and model.num_experts else 1.0
+    values: dict[str, float] = {}
+    for tensor in model.tensors:
+        if tensor.is_matrix and tensor.layer >= 0 and tensor.is_expert == in_experts:
+            values[tensor.type_name] = values.get(tensor.type_name, 0.0) + share * tensor.num_values
+    return values
 
 
 def _read_bytes(model: PlannedModel, tensor: PlannedTensor, packed: bool) -> float:
@@ -209,13 +194,15 @@ def _pcie_lane(model: PlannedModel, share: GpuShare) -> Lane:
 
 def _unknown(what: str, missing: str) -> Prediction:
     advice = "`ktdesk probe --measure` measures it, and --what-if takes it"
-    return Prediction(what, None, None, None, (), f"unknown: {missing} is not known; {advice}")
+    return Prediction(what, None, None, None, None, (), f"unknown: {missing} is not known; {advice}")
 
 
 def _sum(what: str, num_tokens: int, lanes: list[Lane], basis: str) -> Prediction:
+    likely = sum(lane.likely_seconds for lane in lanes)
     fastest, slowest = sum(lane.min_seconds for lane in lanes), sum(lane.max_seconds for lane in lanes)
-    return Prediction(what, num_tokens / slowest, num_tokens / fastest, _limiting(lanes), tuple(lanes), basis)
+    speeds = (num_tokens / likely, num_tokens / slowest, num_tokens / fastest)
+    return Prediction(what, *speeds, _limiting(lanes), tuple(lanes), basis)
 
 
-def _limiting(lanes: list[Lane]) -> str:
+def _limiting(lanes: Iterable[Lane]) -> str:
     return max(lanes, key=lambda lane: lane.min_seconds + lane.max_seconds).name

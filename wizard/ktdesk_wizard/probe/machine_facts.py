@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ktdesk_engine.benchmark.kernel_shares import KernelShare
 from ktdesk_wizard.probe.fact import Fact
 
 
@@ -47,6 +48,8 @@ class CpuFacts:
     """The widest instruction set that flags and operating system allow."""
     peak_ops_s: Fact[float]
     """Of products of bytes on vectors, all threads."""
+    kernel_shares: Fact[tuple[KernelShare, ...]]
+    """What the engine's kernels reach of that."""
     amx: AmxFacts
 
 

@@ -17,6 +17,7 @@ from statistics import median
 
 from ktdesk_engine import kernels
 from ktdesk_engine.benchmark.ceilings import Ceilings, Probes
+from ktdesk_engine.benchmark.kernel_shares import KernelShare, kernel_shares
 from ktdesk_engine.machine import thread_places
 from ktdesk_wizard.errors import HomeFolderError
 from ktdesk_wizard.probe.fact import Fact, measured
@@ -39,6 +40,8 @@ class Measurement:
     """Products of bytes on vectors."""
     tile_ops_s: float | None
     """Of bfloat16 on tiles; None where there are none."""
+    kernel_shares: tuple[KernelShare, ...] = ()
+    """Of byte_ops_s."""
 
 
 def machine_key(facts: MachineFacts) -> str:
@@ -48,11 +51,13 @@ def machine_key(facts: MachineFacts) -> str:
 
 
 def measure(facts: MachineFacts) -> Measurement:
-    """On all threads that the engine takes. Takes about two seconds, and a quarter of the free memory at the most."""
+    """On all threads that the engine takes. Takes about ten seconds, and a quarter of the free memory at the most."""
     places = thread_places()
     pool = kernels.worker_pool(len(places), places=places)
     names = [BYTES, *([TILES] if pool.isa == "amx" else [])]
-    return measurement_of(facts, Probes(pool, names).measure)
+    probes = Probes(pool, names)
+    measurement = measurement_of(facts, probes.measure)
+    return replace(measurement, kernel_shares=tuple(kernel_shares(pool, probes, BYTES)))
 
 
 def measurement_of(facts: MachineFacts, sample: Callable[[], Ceilings]) -> Measurement:
@@ -89,9 +94,11 @@ def with_measurement(facts: MachineFacts, folder: Path) -> MachineFacts:
     source = f"ktdesk probe --measure, {found.date} UTC"
     amx = facts.cpu.amx
     tiles: Fact[float] = amx.measured if found.tile_ops_s is None else measured(found.tile_ops_s, source)
+    shares = facts.cpu.kernel_shares if not found.kernel_shares else measured(found.kernel_shares, source)
+    peak = measured(found.byte_ops_s, source)
     return replace(
         facts,
-        cpu=replace(facts.cpu, peak_ops_s=measured(found.byte_ops_s, source), amx=replace(amx, measured=tiles)),
+        cpu=replace(facts.cpu, peak_ops_s=peak, kernel_shares=shares, amx=replace(amx, measured=tiles)),
         memory=replace(facts.memory, read_bytes_s=measured(found.read_bytes_s, source)),
     )
 
@@ -100,8 +107,10 @@ def _load(folder: Path) -> Measurement | None:
     """None where there is none, or none that makes sense: it is only measured again."""
     try:
         values = json.loads((folder / FILE).read_text(encoding="utf-8"))
-        found = Measurement(**values)
-    except (OSError, ValueError, TypeError):
+        shares = tuple(KernelShare(**share) for share in values.pop("kernel_shares", []))
+        found = Measurement(**values, kernel_shares=shares)
+    except (OSError, ValueError, TypeError, AttributeError):
         return None
-    numbers = (found.read_bytes_s, found.byte_ops_s, 1.0 if found.tile_ops_s is None else found.tile_ops_s)
+    tiles = 1.0 if found.tile_ops_s is None else found.tile_ops_s
+    numbers = (found.read_bytes_s, found.byte_ops_s, tiles, *(share.share for share in shares))
     return found if all(isinstance(number, float) and number > 0 for number in numbers) else None

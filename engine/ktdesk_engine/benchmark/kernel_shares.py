@@ -1,0 +1,116 @@
+"""What share of the peak the kernels reach, each kind apart: for predictions of whole models.
+
+Experts and matrices of each type of weights, and attention. Each is measured between two looks at the peak, for the
+machine drifts; the share is what stays.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+
+from ktdesk_engine import kernels
+from ktdesk_engine.benchmark.ceilings import Probes
+from ktdesk_engine.benchmark.random_weights import random_weight
+from ktdesk_engine.compute import decide_compute, fixed_min_tile_rows
+from ktdesk_engine.kernels import AttentionRule, ExpertMlp, ExpertWeight, Weight, WorkerPool
+from ktdesk_engine.kv_cache import CachedSequence, KVCache, LayerCacheShape
+from ktdesk_engine.quants.formats import WeightType
+
+T = 512
+"""Tokens computed together, as in a chunk of a prompt."""
+H, I, E, K = 1024, 512, 8, 2
+HEADS, KV_HEADS, D = 16, 4, 128
+ROWS = 2048
+REPEAT = 5
+EXPERTS, MATRIX, ATTENTION = "experts", "matrix", "attention"
+TYPES = (
+    WeightType.Q4_K,
+    WeightType.Q6_K,
+    WeightType.Q8_0,
+    WeightType.Q5_K,
+    WeightType.Q3_K,
+    WeightType.Q2_K,
+    WeightType.Q4_0,
+    WeightType.Q4_1,
+    WeightType.Q5_0,
+    WeightType.IQ4_XS,
+    WeightType.MXFP4,
+)
+"""Of which files mostly are."""
+
+
+@dataclass(frozen=True)
+class KernelShare:
+    kind: str
+    """experts, matrix or attention."""
+    type: str
+    """Of the weights; of attention that of the cache."""
+    share: float
+    """Operations a second by the peak of bytes on vectors, both of the same moment."""
+
+
+def kernel_shares(pool: WorkerPool, probes: Probes, peak: str) -> Iterator[KernelShare]:
+    """With the kernels that compute `auto` takes. peak: the name of the probes' peak that they are held against."""
+    fixed = fixed_min_tile_rows(decide_compute("auto", pool), None, pool)
+    assert fixed is not None
+    pool.min_tile_rows = fixed
+    for weight_type in TYPES:
+        yield KernelShare(EXPERTS, weight_type.name, _share(*_experts(pool, weight_type), probes, peak))
+        yield KernelShare(MATRIX, weight_type.name, _share(*_matrix(pool, weight_type), probes, peak))
+    yield KernelShare(ATTENTION, "f16", _share(*_attention(pool), probes, peak))
+
+
+Job = Callable[[], object]
+
+
+def _share(job: Job, num_operations: float, probes: Probes, peak: str) -> float:
+    """The median of some; a first one warms up."""
+    job()
+    shares = []
+    before = probes.measure_peak(peak)
+    for _ in range(REPEAT):
+        started = time.perf_counter()
+        job()
+        seconds = time.perf_counter() - started
+        after = probes.measure_peak(peak)
+        shares.append(num_operations / seconds / ((before + after) / 2))
+        before = after
+    return median(shares)
+
+
+def _packed(pool: WorkerPool, weight_type: WeightType, *shape: int) -> Weight:
+    return kernels.pack(pool, random_weight(weight_type, *shape))
+
+
+def _experts(pool: WorkerPool, weight_type: WeightType) -> tuple[Job, float]:
+    inner = ExpertWeight(_packed(pool, weight_type, E, I, H))
+    mlp = ExpertMlp(inner, inner, ExpertWeight(_packed(pool, weight_type, E, H, I)))
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((T, H), np.float32)
+    ids = np.ascontiguousarray(np.argpartition(rng.random((T, E)), K - 1, axis=1)[:, :K], np.int32)
+    weights = np.full((T, K), 1 / K, np.float32)
+    return lambda: kernels.expert_mlp(pool, mlp, x, ids, weights), 2.0 * T * K * 3 * H * I
+
+
+def _matrix(pool: WorkerPool, weight_type: WeightType) -> tuple[Job, float]:
+    weight = _packed(pool, weight_type, ROWS, H)
+    x = np.random.default_rng(0).standard_normal((T, H), np.float32)
+    return lambda: kernels.linear(pool, weight, x), 2.0 * T * ROWS * H
+
+
+def _attention(pool: WorkerPool) -> tuple[Job, float]:
+    """A prompt over itself: each token sees half of the others on average."""
+    cache = KVCache([LayerCacheShape(KV_HEADS, D, D)], T, "f16")
+    context = cache.extend(CachedSequence(), T)
+    rng = np.random.default_rng(0)
+    for rows in (cache.keys(0), cache.values(0)):
+        kernels.store_rows(pool, rows, context, rng.standard_normal((T, KV_HEADS, D), np.float32))
+    queries = rng.standard_normal((T, HEADS, D), np.float32)
+    rule = AttentionRule(D**-0.5)
+    job = lambda: kernels.attention(pool, queries, cache.keys(0), cache.values(0), context, rule)  # noqa: E731
+    return job, 2.0 * T * (T + 1) / 2 * HEADS * 2 * D

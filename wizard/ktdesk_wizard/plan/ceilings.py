@@ -1,0 +1,98 @@
+"""What a machine can do at best, as far as a plan needs it: measured, or from what is printed on its parts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ktdesk_engine.benchmark.kernel_shares import ATTENTION, KernelShare
+from ktdesk_wizard.probe.machine_facts import MachineFacts
+
+DEFAULT_SHARES = {"avx512": (0.15, 0.32), "avx2": (0.18, 0.40), "scalar": (0.3, 0.9)}
+"""Of the peak of the arithmetic, what the kernels reach in prefill, where that was not measured."""
+ATTENTION_SHARES = {"avx512": (0.06, 0.15), "avx2": (0.06, 0.25), "scalar": (0.2, 0.9)}
+"""Of the same peak, in attention, whose products are in float32."""
+MEASURED_SHARE = (0.87, 1.20)
+"""How far a kernel in a model is off what was measured of it alone: other shapes, other neighbours in the caches."""
+OPS_PER_CYCLE = {"avx512": 224.0, "avx512 without VNNI": 110.0, "avx2": 105.0, "scalar": 10.0}
+"""A core, two a product: measured on one processor, at its base clock."""
+LOOKED_UP = (0.6, 1.2)
+"""How far a looked-up peak may be off: clocks under load, ports that differ."""
+NOMINAL_SHARE = (0.60, 0.90)
+"""Of the nominal bandwidth of the modules, what all cores together can read."""
+
+
+@dataclass(frozen=True)
+class Range:
+    low: float
+    high: float
+
+    def times(self, share: tuple[float, float]) -> Range:
+        return Range(self.low * share[0], self.high * share[1])
+
+    def seconds(self, amount: float) -> tuple[float, float]:
+        """At best and at worst, at so much a second."""
+        return amount / self.high, amount / self.low
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """Of a machine, for a plan."""
+
+    read_bytes_s: Range | None
+    peak_ops_s: Range | None
+    """Of products of bytes on vectors."""
+    isa: str
+    """Of the vectors."""
+    kernel_shares: tuple[KernelShare, ...]
+    """Of the peak; none: not measured."""
+    basis: str
+
+    def share(self, kind: str, type_name: str) -> tuple[float, float]:
+        """Of the peak, for a kernel on weights of this type: as measured, else as others of its kind, else usual."""
+        of_kind = {share.type: share.share for share in self.kernel_shares if share.kind == kind}
+        if not of_kind:
+            return (ATTENTION_SHARES if kind == ATTENTION else DEFAULT_SHARES)[self.isa]
+        usual = sum(of_kind.values()) / len(of_kind)
+        share = of_kind.get(type_name, usual)
+        return share * MEASURED_SHARE[0], share * MEASURED_SHARE[1]
+
+
+def ceilings_of(facts: MachineFacts, num_threads: int) -> Ceilings:
+    """Measured where they were measured, else from what is printed on the parts, else unknown."""
+    read, read_basis = _read(facts)
+    isa = _vector_isa(facts)
+    peak, peak_basis = _peak(facts, isa, num_threads)
+    shares = facts.cpu.kernel_shares.value or ()
+    return Ceilings(read, peak, isa, shares, f"bandwidth {read_basis}, arithmetic {peak_basis}")
+
+
+def _read(facts: MachineFacts) -> tuple[Range | None, str]:
+    memory = facts.memory
+    if memory.read_bytes_s.value:
+        return Range(memory.read_bytes_s.value, memory.read_bytes_s.value), memory.read_bytes_s.confidence
+    if memory.nominal_bytes_s.value:
+        nominal = Range(memory.nominal_bytes_s.value, memory.nominal_bytes_s.value)
+        return nominal.times(NOMINAL_SHARE), "looked up (modules)"
+    of_nodes = [node.read_bytes_s.value for node in facts.numa.nodes if node.num_cores]
+    known = [speed for speed in of_nodes if speed]
+    if known and len(known) == len(of_nodes):
+        return Range(sum(known), sum(known)).times(NOMINAL_SHARE), "looked up (firmware)"
+    return None, "unknown"
+
+
+def _vector_isa(facts: MachineFacts) -> str:
+    """What is not asked for on tiles is multiplied on vectors (compute auto)."""
+    isa = facts.cpu.isa.value or "scalar"
+    return "avx512" if isa == "amx" else isa
+
+
+def _peak(facts: MachineFacts, isa: str, num_threads: int) -> tuple[Range | None, str]:
+    cpu = facts.cpu
+    if cpu.peak_ops_s.value:
+        return Range(cpu.peak_ops_s.value, cpu.peak_ops_s.value), cpu.peak_ops_s.confidence
+    if not cpu.max_hz.value or not cpu.isa.value:
+        return None, "unknown"
+    if isa == "avx512" and "avx512_vnni" not in (cpu.flags.value or ()):
+        isa = "avx512 without VNNI"
+    ops = OPS_PER_CYCLE[isa] * cpu.max_hz.value * num_threads
+    return Range(ops, ops).times(LOOKED_UP), "looked up (instruction set, clock)"

@@ -1,0 +1,114 @@
+"""What measured runs say about plans: how much faster or slower, larger or smaller models really are.
+
+Runs of the same model on this machine and build count; without one, those of other models, which say less.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+from ktdesk_wizard.plan.model import PlannedModel
+from ktdesk_wizard.plan.plan import Prediction
+from ktdesk_wizard.plan.wishes import Wishes
+from ktdesk_wizard.probe.machine_facts import MachineFacts
+from ktdesk_wizard.probe.measurement import machine_key
+from ktdesk_wizard.prove.run import MeasuredRun, Phase, SpeedSample
+
+FORMULAS = 1
+"""Raised when a formula of a plan changes: corrections of the former one are void."""
+LAST_RUNS = 5
+SAME_MODEL_SPREAD = 1.05
+OTHER_MODEL_SPREAD = 1.25
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """Of whom runs must be to count."""
+
+    machine: str
+    build: str
+    compute: str
+    isa: str
+    num_threads: int
+
+
+def conditions_of(facts: MachineFacts, wishes: Wishes, build: str) -> Conditions:
+    """Of a run that a plan with these wishes leads to. Compute auto is int8, as the engine decides."""
+    return Conditions(
+        machine=machine_key(facts),
+        build=build,
+        compute="float32" if wishes.exact else "int8",
+        isa=facts.cpu.isa.value or "scalar",
+        num_threads=wishes.num_threads or facts.cpu.num_threads.value or 1,
+    )
+
+
+@dataclass(frozen=True)
+class Corrections:
+    """Those runs that count for one model."""
+
+    of_model: tuple[MeasuredRun, ...] = ()
+    of_others: tuple[MeasuredRun, ...] = ()
+
+    def corrected(self, prediction: Prediction, phase: Phase, depth: int) -> Prediction:
+        """The prediction times the median factor of the last runs; runs at the nearest depth count."""
+        runs, spread = (self.of_model, SAME_MODEL_SPREAD) if self.of_model else (self.of_others, OTHER_MODEL_SPREAD)
+        factors = _factors(runs, phase, depth)
+        if prediction.tok_s is None or not factors:
+            return prediction
+        factor = median(factors)
+        spread = max(spread, *(max(other / factor, factor / other) for other in factors))
+        whose = "this model" if self.of_model else "other models"
+        times = f"{len(factors)} {'run' if len(factors) == 1 else 'runs'} of {whose}"
+        tok_s = prediction.tok_s * factor
+        return replace(
+            prediction,
+            tok_s=tok_s,
+            min_tok_s=tok_s / spread,
+            max_tok_s=tok_s * spread,
+            correction=f"times {factor:.2f}, by {times}, the last of {runs[-1].date}",
+        )
+
+    def factor(self, phase: Phase, depth: int) -> float | None:
+        """Of runs of this model alone. None: there are none."""
+        factors = _factors(self.of_model, phase, depth)
+        return median(factors) if factors else None
+
+    def memory_bytes(self) -> tuple[int, str] | None:
+        """What a run of this model took more (or less) than was planned for it, and by what that is known."""
+        measured = [(run.memory.missing_bytes, run.date) for run in self.of_model if run.memory is not None]
+        if not measured:
+            return None
+        last = measured[-LAST_RUNS:]
+        return round(median(missing for missing, _ in last)), f"by {len(last)} runs, the last of {last[-1][1]}"
+
+
+NO_CORRECTIONS = Corrections()
+
+
+def corrections_for(model: PlannedModel, runs: Iterable[MeasuredRun], conditions: Conditions) -> Corrections:
+    """runs: the oldest first."""
+    fitting = [run for run in runs if run.formulas == FORMULAS and conditions_of_run(run) == conditions]
+    of_model = tuple(run for run in fitting if run.model == model.fingerprint)
+    return Corrections(of_model, tuple(run for run in fitting if run.model != model.fingerprint))
+
+
+def conditions_of_run(run: MeasuredRun) -> Conditions:
+    return Conditions(run.machine, run.build, run.compute, run.isa, run.num_threads)
+
+
+def _factors(runs: Sequence[MeasuredRun], phase: Phase, depth: int) -> list[float]:
+    """Of each of the last runs that measured the phase, at its depth nearest to this one."""
+    nearest = []
+    for run in runs:
+        samples = [sample for sample in run.speeds if sample.phase == phase and sample.factor is not None]
+        if samples:
+            nearest.append(min(samples, key=lambda sample: _distance(sample, depth)))
+    return [sample.factor for sample in nearest[-LAST_RUNS:] if sample.factor is not None]
+
+
+def _distance(sample: SpeedSample, depth: int) -> float:
+    return abs(math.log1p(sample.depth) - math.log1p(depth))

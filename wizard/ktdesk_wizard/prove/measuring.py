@@ -1,0 +1,140 @@
+"""Measures a loaded engine, and holds it against what a plan would have said for the machine of that moment."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from statistics import median
+
+from ktdesk_engine.benchmark.ceilings import Probes
+from ktdesk_engine.benchmark.model import PLANNED_PEAK, ModelBench, ModelPlan, RowKind
+from ktdesk_engine.benchmark.samples import Progress, Row
+from ktdesk_engine.config import EngineConfig
+from ktdesk_engine.engine import Engine
+from ktdesk_wizard.plan.ceilings import Ceilings, ceilings_of
+from ktdesk_wizard.plan.corrections import FORMULAS
+from ktdesk_wizard.plan.model import PlannedModel, model_of_file
+from ktdesk_wizard.plan.plan import MEMORY, Prediction
+from ktdesk_wizard.plan.planner import make_plan
+from ktdesk_wizard.plan.speed import predict_decode, predict_prefill
+from ktdesk_wizard.plan.wishes import Wishes, engine_abilities
+from ktdesk_wizard.probe.fact import measured
+from ktdesk_wizard.probe.machine_facts import MachineFacts
+from ktdesk_wizard.probe.measurement import machine_key
+from ktdesk_wizard.prove.run import MeasuredRun, MemorySample, SpeedSample, engine_build
+
+STATUS = Path("/proc/self/status")
+SETUP_PLAN = ModelPlan(answer=24, repeat=3)
+"""A prompt of 512 tokens and a short answer: some seconds where a machine suits the model."""
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """Under which a model is measured."""
+
+    facts: MachineFacts
+    model: PlannedModel
+    config: EngineConfig
+    """With everything decided."""
+
+
+def measure_engine(
+    engine: Engine, facts: MachineFacts, plan: ModelPlan, progress: Progress = lambda name, done, wanted: None
+) -> MeasuredRun:
+    """Memory first: the probes need some too."""
+    conditions = conditions_of(engine, facts)
+    bench = ModelBench(engine, plan)
+    memory = memory_sample(conditions, bench.warm_up())
+    rows = list(bench.rows(Probes(engine.pool, bench.peaks), progress))
+    return measured_run(conditions, plan, rows, memory)
+
+
+def conditions_of(engine: Engine, facts: MachineFacts) -> Conditions:
+    return Conditions(facts, model_of_file(engine.file.path), engine.config)
+
+
+def measured_run(
+    conditions: Conditions, plan: ModelPlan, rows: Sequence[Row], memory: MemorySample | None
+) -> MeasuredRun:
+    """rows: those of the plan, in its order."""
+    model, config = conditions.model, conditions.config
+    assert config.num_threads is not None
+    assert config.isa is not None
+    assert config.cache_type is not None
+    kinds = zip(plan.row_kinds, rows, strict=True)
+    return MeasuredRun(
+        date=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M:%S"),
+        machine=machine_key(conditions.facts),
+        build=engine_build(),
+        formulas=FORMULAS,
+        model=model.fingerprint,
+        title=model.name,
+        compute=config.compute,
+        isa=config.isa,
+        num_threads=config.num_threads,
+        cache_type=config.cache_type,
+        speeds=tuple(_speed_sample(conditions, kind, row) for kind, row in kinds if kind.batch == 1),
+        memory=memory,
+    )
+
+
+def _speed_sample(conditions: Conditions, kind: RowKind, row: Row) -> SpeedSample:
+    """Each sample is held against what is planned for the ceilings beside it, for the machine drifts: the median of
+    these ratios counts."""
+    reads = [sample.ceilings.read_bytes_s for sample in row.samples]
+    peaks = [sample.ceilings.peak_ops_s[PLANNED_PEAK] for sample in row.samples]
+    planned = [
+        _planned(conditions, kind, _ceilings(conditions.facts, *pair)).tok_s for pair in zip(reads, peaks, strict=True)
+    ]
+    speeds = [row.work.num_tokens / sample.seconds for sample in row.samples]
+    factors = [speed / wanted for speed, wanted in zip(speeds, planned, strict=True) if wanted]
+    tok_s = row.tok_s.median
+    planned_tok_s = tok_s / median(factors) if factors else None
+    return SpeedSample(kind.phase, kind.num_tokens, kind.depth, tok_s, median(reads), median(peaks), planned_tok_s)
+
+
+def _ceilings(facts: MachineFacts, read: float, peak: float) -> Ceilings:
+    moment = replace(
+        facts,
+        cpu=replace(facts.cpu, peak_ops_s=measured(peak, "beside the samples")),
+        memory=replace(facts.memory, read_bytes_s=measured(read, "beside the samples")),
+    )
+    return ceilings_of(moment, 1)
+
+
+def _planned(conditions: Conditions, kind: RowKind, ceilings: Ceilings) -> Prediction:
+    model, config = conditions.model, conditions.config
+    is_packed = config.compute != "float32"
+    if kind.phase == "prefill":
+        return predict_prefill(model, ceilings, config.prefill_chunk, is_packed, kind.num_tokens, kind.depth)
+    assert config.cache_type is not None
+    return predict_decode(model, ceilings, (), kind.depth + kind.num_tokens // 2, config.cache_type, is_packed)
+
+
+def memory_sample(conditions: Conditions, num_tokens: int) -> MemorySample | None:
+    """Now. num_tokens: that were in the cache at most."""
+    peak = peak_memory_bytes()
+    config = conditions.config
+    if peak is None:
+        return None
+    wishes = Wishes(
+        context=num_tokens,
+        cache_type=config.cache_type,
+        num_threads=config.num_threads,
+        exact=config.compute == "float32",
+        devices="cpu",
+    )
+    plan = make_plan(conditions.facts, conditions.model, wishes, engine_abilities())
+    return MemorySample(peak, plan.bytes_of(MEMORY))
+
+
+def peak_memory_bytes(status: Path = STATUS) -> int | None:
+    """That this process ever had, file pages that it looked at included. None where the system does not tell."""
+    try:
+        found = re.search(r"^VmHWM:\s+(\d+) kB", status.read_text(encoding="utf-8"), re.MULTILINE)
+    except OSError:
+        return None
+    return int(found.group(1)) * 1024 if found else None

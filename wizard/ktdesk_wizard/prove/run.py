@@ -1,0 +1,80 @@
+"""One measured run of a model: what it took of memory, how fast it was, and what the machine could do meanwhile."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import metadata
+from pathlib import Path
+from typing import Literal
+
+from ktdesk_engine.config import CacheType
+from ktdesk_engine.kernels import _kernels
+
+Phase = Literal["prefill", "decode"]
+PHASES: tuple[Phase, ...] = ("prefill", "decode")
+
+
+@dataclass(frozen=True)
+class SpeedSample:
+    """One phase at one depth; medians."""
+
+    phase: Phase
+    num_tokens: int
+    """Of the prompt, or decoded one after the other."""
+    depth: int
+    """Tokens in the cache before."""
+    tok_s: float
+    read_bytes_s: float
+    """Of the memory, in the same seconds."""
+    peak_ops_s: float
+    """Of bytes on vectors, in the same seconds."""
+    planned_tok_s: float | None
+    """What a plan without corrections says for that bandwidth and that peak. None: nothing."""
+
+    @property
+    def factor(self) -> float | None:
+        """Measured by planned; above 1: faster."""
+        return None if not self.planned_tok_s else self.tok_s / self.planned_tok_s
+
+
+@dataclass(frozen=True)
+class MemorySample:
+    peak_bytes: int
+    """Of the process, from its start until the answer."""
+    planned_bytes: int
+    """Without corrections, for as many tokens as were in the cache."""
+
+    @property
+    def missing_bytes(self) -> int:
+        return self.peak_bytes - self.planned_bytes
+
+
+@dataclass(frozen=True)
+class MeasuredRun:
+    date: str
+    """In UTC, to the second."""
+    machine: str
+    """As `probe.measurement.machine_key` has it."""
+    build: str
+    """Of the engine."""
+    formulas: int
+    """The version of those that planned."""
+    model: str
+    """Its fingerprint."""
+    title: str
+    compute: str
+    isa: str
+    num_threads: int
+    cache_type: CacheType
+    speeds: tuple[SpeedSample, ...]
+    memory: MemorySample | None
+
+
+@lru_cache(maxsize=1)
+def engine_build() -> str:
+    """The version, and a hash of the extension: kernels that were compiled anew are another engine."""
+    extension = Path(str(_kernels.__file__))
+    digest = hashlib.sha256(extension.read_bytes()).hexdigest()
+    return f"{metadata.version('ktdesk')}-{digest[:12]}"
