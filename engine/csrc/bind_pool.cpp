@@ -35,7 +35,7 @@ void make_pool(WorkerPool* self, int num_threads, const std::string& isa,
 }
 
 void call_trace_threads(WorkerPool& pool, int kind, int64_t task_ns, const Array<int32_t, 2>& threads) {
-    require(kind >= 0 && kind <= static_cast<int>(RunKind::kCounted), "trace_threads: no such kind of run");
+    require(kind >= 0 && kind <= static_cast<int>(RunKind::kQueued), "trace_threads: no such kind of run");
     const bool has_one_block =
         kind == static_cast<int>(RunKind::kRun) || kind == static_cast<int>(RunKind::kAtHome);
     require(!has_one_block || dim(threads, 0) == 1, "trace_threads: this kind of run has one block");
@@ -43,6 +43,23 @@ void call_trace_threads(WorkerPool& pool, int kind, int64_t task_ns, const Array
         trace_threads(pool, static_cast<RunKind>(kind), dim(threads, 0), dim(threads, 1), task_ns,
                       threads.data());
     });
+}
+
+// (own node, node, group, first panel, panels) of each chunk that each thread took
+using TakenTuples = std::vector<std::vector<std::tuple<int, int, int64_t, int64_t, int64_t>>>;
+
+TakenTuples call_trace_chunks(WorkerPool& pool, bool is_traced) {
+    TakenTuples tuples;
+    run_alone(pool, [&] {
+        for (const auto& taken : pool.taken_chunks) {
+            tuples.emplace_back();
+            for (const WorkerPool::TakenChunk& c : taken)
+                tuples.back().emplace_back(c.own_node, c.node, c.group, c.first, c.count);
+        }
+        pool.taken_chunks.clear();
+        if (is_traced) pool.taken_chunks.resize(static_cast<size_t>(pool.num_threads()));
+    });
+    return tuples;
 }
 
 double call_time_empty_runs(WorkerPool& pool, int64_t num_runs, int64_t num_tasks) {
@@ -81,6 +98,7 @@ void bind_pool(nb::module_& m) {
                 const auto lock = pool.lock();
                 pool.tuning.overlaps_phases = overlaps;
             });
+    m.def("trace_chunks", call_trace_chunks, nb::arg("pool"), nb::arg("is_traced"));
     m.def("isas", available_isas, nb::arg("with_variants"));
     m.def("why_no_amx", why_no_amx);
     m.def("trace_threads", call_trace_threads, nb::arg("pool"), nb::arg("kind"), nb::arg("task_ns"),

@@ -4,10 +4,11 @@
 // together although one was slow or lost its core. With several groups (experts), a run is of one of them.
 #pragma once
 
-#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <vector>
+
+#include "worker_pool.h"
 
 namespace ktdesk {
 
@@ -16,42 +17,47 @@ struct Chunk {
     int64_t first, count;  // panels
 };
 
-// Chunks in order. Each is at most a third of a thread's share of the work that is left.
-class ChunkPlan {
+// The panels of groups that have equally many each. Every NUMA node has the chunks of the panels that its
+// threads packed; threads take those of their own node in order, and then those of others.
+//     ChunkQueue queue(pool, num_panels, work of a panel of each group, added up);
+//     queue.add(0, ...);
+//     pool.run(pool.num_threads(), [&](int64_t, int thread) {
+//         prepare(thread);
+//         while (const Chunk* chunk = queue.take(thread)) work(*chunk);
+//     });
+// A thread that is late finds nothing left.
+class ChunkQueue {
   public:
-    // total_work: of all groups together, a group's panels times what one costs.
-    ChunkPlan(int num_threads, int64_t total_work) : num_shares_(3 * num_threads), work_left_(total_work) {}
+    ChunkQueue(WorkerPool& pool, int64_t num_panels, int64_t total_panel_work);
 
-    // Splits the panels of a group into chunks of at most `most`, multiples of `step` but for the last.
-    void add(int64_t group, int64_t num_panels, int64_t panel_work, int64_t step, int64_t most) {
-        for (int64_t first = 0; first < num_panels;) {
-            const int64_t wanted = std::min(work_left_ / num_shares_ / panel_work, most) / step * step;
-            const int64_t count = std::min(std::max(wanted, step), num_panels - first);
-            chunks_.push_back({group, first, count});
-            work_left_ -= count * panel_work;
-            first += count;
+    // Splits the panels of a group, each of panel_work, into chunks of at most `most`, multiples of `step`
+    // but for the last of a node. Each is at most a third of a thread's share of the work that is left.
+    void add(int64_t group, int64_t panel_work, int64_t step, int64_t most);
+
+    // Null where none is left.
+    const Chunk* take(int thread);
+    // What take would give if no other thread took it before: to fetch its memory ahead.
+    const Chunk* peek(int thread) const;
+
+  private:
+    struct alignas(64) Node {
+        std::atomic<int64_t> next{0};
+        Share panels = {};
+        int64_t num_shares = 0, work_left = 0;
+        std::vector<Chunk> chunks;
+
+        int64_t num_left() const {
+            return static_cast<int64_t>(chunks.size()) - next.load(std::memory_order_relaxed);
         }
+    };
+
+    int node_for(int thread, int after) const {
+        return (pool_.group_of(thread) + after) % pool_.num_groups();
     }
+    void trace(int thread, int node, const Chunk& chunk) const;
 
-    const std::vector<Chunk>& chunks() const { return chunks_; }
-
-  private:
-    int64_t num_shares_, work_left_;
-    std::vector<Chunk> chunks_;
-};
-
-// Hands out the numbers begin..end-1 in order, each once; then larger ones.
-class Counter {
-  public:
-    Counter(int64_t begin, int64_t end) : end_(end), next_(begin) {}
-    int64_t take() { return next_.fetch_add(1, std::memory_order_relaxed); }
-    // What is most likely taken next.
-    int64_t peek() const { return next_.load(std::memory_order_relaxed); }
-    int64_t end() const { return end_; }
-
-  private:
-    const int64_t end_;
-    alignas(64) std::atomic<int64_t> next_;
+    WorkerPool& pool_;
+    std::vector<Node> nodes_;
 };
 
 }  // namespace ktdesk

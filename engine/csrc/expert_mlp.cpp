@@ -37,7 +37,8 @@ class ExpertPass {
 
     void run() {
         prepare_inputs();
-        plan_chunks();
+        plan_chunks(hidden_chunks_, mlp_.gate.first.bytes_of_panel() + mlp_.up.first.bytes_of_panel(), 1);
+        plan_chunks(out_chunks_, mlp_.down.first.bytes_of_panel(), kMaxTilePanels);
         run_chunks();
         add_partials();
     }
@@ -45,23 +46,22 @@ class ExpertPass {
   private:
     void place_slots();
     void prepare_inputs();
-    void plan_chunks();
+    void plan_chunks(ChunkQueue& queue, int64_t panel_bytes, int64_t tile_step) const;
     void run_chunks();
-    void run_chunk(int64_t index, const Counter& counter, int thread);
-    void compute_hidden(const Chunk& chunk, const Counter& counter, int thread);
-    void hidden_on_vectors(const ExpertGroup& group, const Chunk& chunk, const Counter& counter, int thread);
+    void compute_hidden(const Chunk& chunk, int thread);
+    void hidden_on_vectors(const ExpertGroup& group, const Chunk& chunk, int thread);
     void hidden_on_tiles(const ExpertGroup& group, const Chunk& chunk, int thread);
     void gather_rows(const ExpertGroup& group, Progress& progress) const;
     void finish_hidden(const ExpertGroup& group, int64_t row, int64_t first, float* gate, float* up) const;
     void finish_phase_1(const Chunk& chunk);
-    void compute_out(const Chunk& chunk, const Counter& counter, int thread);
-    void out_on_vectors(const ExpertGroup& group, const Chunk& chunk, const Counter& counter, int thread);
+    void compute_out(const Chunk& chunk, int thread);
+    void out_on_vectors(const ExpertGroup& group, const Chunk& chunk, int thread);
     void out_on_tiles(const ExpertGroup& group, const Chunk& chunk, int thread);
     void scale_and_add(const ExpertMatrix& matrix, int64_t expert, float factor, int64_t first, int64_t count,
                        float* values) const;
     void add_partials();
 
-    const uint8_t* next_start(const Counter& counter) const;
+    const uint8_t* next_start(int thread, const uint8_t* otherwise) const;
     const ExpertGroup& group_at(int64_t i) const { return all_.groups[static_cast<size_t>(i)]; }
     float weight_of(int64_t slot) const { return routing_.weights[pairs_[slot]]; }
     TileRows tile_inputs(const ExpertGroup& g) const {
@@ -88,8 +88,7 @@ class ExpertPass {
     uint16_t *tile_inputs_ = nullptr, *tile_hidden_ = nullptr;
     int64_t unpack_floats_ = 0, tile_floats_ = 0;  // a thread's scratch: unpacked rows, then what tiles need
 
-    std::vector<Chunk> chunks_;
-    int64_t num_hidden_chunks_ = 0;  // those before are of phase 1, the others of phase 2
+    ChunkQueue hidden_chunks_, out_chunks_;  // of phase 1, and of phase 2
     std::unique_ptr<Progress[]> progress_;
 };
 
@@ -108,13 +107,17 @@ ExpertPass::ExpertPass(WorkerPool& pool, const ExpertMlp& mlp, const Routing& ro
       out_(out),
       hidden_size_(mlp.down.first.num_rows),
       width_(mlp.down.first.length),
-      num_pairs_(routing.num_tokens * routing.num_used) {
+      num_pairs_(routing.num_tokens * routing.num_used),
+      hidden_chunks_(pool, mlp.gate.first.num_panels(), num_pairs_),
+      out_chunks_(pool, mlp.down.first.num_panels(), num_pairs_) {
     pairs_ = pool.buffer(WorkerPool::kPairs).reserve_array<int64_t>(num_pairs_);
     const int64_t min_tile_rows = has_tiles(pool, mlp) ? pool.tuning.min_tile_rows : INT64_MAX;
     all_ = group_by_expert(routing, mlp.num_experts, min_tile_rows, pairs_);
     hidden_ = pool.buffer(WorkerPool::kHidden).reserve_array<float>(num_pairs_ * width_);
     partials_ = pool.buffer(WorkerPool::kPartials).reserve_array<float>(num_pairs_ * hidden_size_);
     place_slots();
+    progress_ = std::make_unique<Progress[]>(all_.groups.size());
+    for (size_t i = 0; i < all_.groups.size(); ++i) progress_[i].panels_left = mlp.gate.first.num_panels();
 }
 
 void ExpertPass::place_slots() {
@@ -158,73 +161,49 @@ void ExpertPass::prepare_inputs() {
     pool_.reserve_scratch(unpack_floats_ + all_.most_rows * (kPair + 2));
 }
 
-void ExpertPass::plan_chunks() {
-    const int64_t num_groups = static_cast<int64_t>(all_.groups.size());
-    const auto plan_phase = [&](int64_t num_panels, int64_t panel_bytes, int64_t tile_step) {
-        ChunkPlan plan(pool_.num_threads(), num_panels * num_pairs_);
-        for (int64_t i = 0; i < num_groups; ++i) {
-            const int64_t num_rows = group_at(i).num_rows();
-            plan.add(i, num_panels, num_rows, group_at(i).is_on_tiles() ? tile_step : 1,
-                     longest_run(num_rows, panel_bytes));
-        }
-        chunks_.insert(chunks_.end(), plan.chunks().begin(), plan.chunks().end());
-    };
-    const Matrix &gate = mlp_.gate.first, &up = mlp_.up.first, &down = mlp_.down.first;
-    plan_phase(gate.num_panels(), gate.bytes_of_panel() + up.bytes_of_panel(), 1);
-    num_hidden_chunks_ = static_cast<int64_t>(chunks_.size());
-    plan_phase(down.num_panels(), down.bytes_of_panel(), kMaxTilePanels);
-    progress_ = std::make_unique<Progress[]>(static_cast<size_t>(num_groups));
-    for (int64_t i = 0; i < num_groups; ++i) progress_[i].panels_left = gate.num_panels();
+void ExpertPass::plan_chunks(ChunkQueue& queue, int64_t panel_bytes, int64_t tile_step) const {
+    for (int64_t i = 0; i < static_cast<int64_t>(all_.groups.size()); ++i) {
+        const int64_t num_rows = group_at(i).num_rows();
+        queue.add(i, num_rows, group_at(i).is_on_tiles() ? tile_step : 1, longest_run(num_rows, panel_bytes));
+    }
 }
 
-// Chunks are handed out in order, and only those of phase 2 wait: for chunks of phase 1, which all were
-// handed out before, to threads that never wait in them. So some thread always goes on.
+// A thread goes on to phase 2 when all chunks of phase 1 were taken, those of other nodes too, and only
+// chunks of phase 2 wait: for those of phase 1, in which no thread ever waits. So some thread always goes on.
 void ExpertPass::run_chunks() {
-    const int64_t num_chunks = static_cast<int64_t>(chunks_.size());
-    const auto run_until = [&](Counter& counter) {
+    const auto run = [&](bool with_phase_1, bool with_phase_2) {
         pool_.run(pool_.num_threads(), [&](int64_t, int thread) {
             const TileConfiguration configuration(all_.num_tile_rows > 0 ? kernels_.tiles : nullptr);
-            for (int64_t i = counter.take(); i < counter.end(); i = counter.take())
-                run_chunk(i, counter, thread);
+            while (const Chunk* chunk = with_phase_1 ? hidden_chunks_.take(thread) : nullptr)
+                compute_hidden(*chunk, thread);
+            while (const Chunk* chunk = with_phase_2 ? out_chunks_.take(thread) : nullptr)
+                compute_out(*chunk, thread);
         });
     };
-    if (!pool_.tuning.overlaps_phases) {
-        Counter phase_1(0, num_hidden_chunks_);
-        run_until(phase_1);
-    }
-    Counter rest(pool_.tuning.overlaps_phases ? 0 : num_hidden_chunks_, num_chunks);
-    run_until(rest);
+    if (pool_.tuning.overlaps_phases) return run(true, true);
+    run(true, false);
+    run(false, true);
 }
 
 // Where a thread that ends its chunk now goes on to read, unless another is faster.
-const uint8_t* ExpertPass::next_start(const Counter& counter) const {
-    const int64_t last = static_cast<int64_t>(chunks_.size()) - 1;
-    const int64_t index = std::min(counter.peek(), last);
-    const Chunk& chunk = chunks_[static_cast<size_t>(index)];
-    const ExpertMatrix& matrix = index < num_hidden_chunks_ ? mlp_.gate : mlp_.down;
-    return matrix.expert(group_at(chunk.group).expert).at(chunk.first);
+const uint8_t* ExpertPass::next_start(int thread, const uint8_t* otherwise) const {
+    const Chunk* hidden = hidden_chunks_.peek(thread);
+    const Chunk* chunk = hidden ? hidden : out_chunks_.peek(thread);
+    if (!chunk) return otherwise;
+    return (hidden ? mlp_.gate : mlp_.down).expert(group_at(chunk->group).expert).at(chunk->first);
 }
 
-void ExpertPass::run_chunk(int64_t index, const Counter& counter, int thread) {
-    const Chunk& chunk = chunks_[static_cast<size_t>(index)];
-    if (index < num_hidden_chunks_)
-        compute_hidden(chunk, counter, thread);
-    else
-        compute_out(chunk, counter, thread);
-}
-
-void ExpertPass::compute_hidden(const Chunk& chunk, const Counter& counter, int thread) {
+void ExpertPass::compute_hidden(const Chunk& chunk, int thread) {
     const ExpertGroup& group = group_at(chunk.group);
     if (group.is_on_tiles())
         hidden_on_tiles(group, chunk, thread);
     else
-        hidden_on_vectors(group, chunk, counter, thread);
+        hidden_on_vectors(group, chunk, thread);
     finish_phase_1(chunk);
 }
 
 // Gate and up are read in turn, a panel each, so that the activation is made of what is in the first cache.
-void ExpertPass::hidden_on_vectors(const ExpertGroup& group, const Chunk& chunk, const Counter& counter,
-                                   int thread) {
+void ExpertPass::hidden_on_vectors(const ExpertGroup& group, const Chunk& chunk, int thread) {
     const Matrix gate = mlp_.gate.expert(group.expert), up = mlp_.up.expert(group.expert);
     alignas(64) float results[kTokenBlockUnpacked][kPair];
     float* rows[kTokenBlockUnpacked];
@@ -238,7 +217,7 @@ void ExpertPass::hidden_on_vectors(const ExpertGroup& group, const Chunk& chunk,
             float* scratch = pool_.scratch(thread);
             const Ahead to_up = {gate.at(panel + 1), up.at(panel)};
             const Ahead to_gate = {up.at(panel + 1),
-                                   panel + 1 < end ? gate.at(panel + 1) : next_start(counter)};
+                                   panel + 1 < end ? gate.at(panel + 1) : next_start(thread, gate.at(panel))};
             multiply_panel_rows(kernels_, gate, panel, inputs, count, to_up, scratch, rows, 0);
             multiply_panel_rows(kernels_, up, panel, inputs, count, to_gate, scratch, rows, kPanelRows);
             for (int64_t i = 0; i < count; ++i) {
@@ -312,28 +291,28 @@ void ExpertPass::finish_phase_1(const Chunk& chunk) {
     progress.is_ready.store(true, std::memory_order_release);
 }
 
-void ExpertPass::compute_out(const Chunk& chunk, const Counter& counter, int thread) {
+void ExpertPass::compute_out(const Chunk& chunk, int thread) {
     const ExpertGroup& group = group_at(chunk.group);
     wait_for(progress_[chunk.group].is_ready);
     if (group.is_on_tiles())
         out_on_tiles(group, chunk, thread);
     else
-        out_on_vectors(group, chunk, counter, thread);
+        out_on_vectors(group, chunk, thread);
     const int64_t first = chunk.first * kPanelRows;
     const int64_t count = std::min(chunk.count * kPanelRows, hidden_size_ - first);
     for (int64_t slot = group.begin; slot < group.end; ++slot)
         scale_and_add(mlp_.down, group.expert, 1.0f, first, count, outputs_[slot] + first);
 }
 
-void ExpertPass::out_on_vectors(const ExpertGroup& group, const Chunk& chunk, const Counter& counter,
-                                int thread) {
+void ExpertPass::out_on_vectors(const ExpertGroup& group, const Chunk& chunk, int thread) {
     const Matrix down = mlp_.down.expert(group.expert);
     const int64_t end = chunk.first + chunk.count, block = token_block(down);
     for (int64_t slot = group.begin; slot < group.end; slot += block)
         for (int64_t panel = chunk.first; panel < end; ++panel)
             multiply_panel_rows(kernels_, down, panel, activated_.from(slot),
-                                std::min(block, group.end - slot), {down.at(end), next_start(counter)},
-                                pool_.scratch(thread), outputs_ + slot, panel * kPanelRows);
+                                std::min(block, group.end - slot),
+                                {down.at(end), next_start(thread, down.at(panel))}, pool_.scratch(thread),
+                                outputs_ + slot, panel * kPanelRows);
 }
 
 void ExpertPass::out_on_tiles(const ExpertGroup& group, const Chunk& chunk, int thread) {

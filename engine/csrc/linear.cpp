@@ -66,16 +66,15 @@ struct LinearProduct {
             for (int64_t r = first; r < last; ++r) outputs[t][r] += bias[r];
     }
 
-    void on_vectors(const Chunk& chunk, const std::vector<Chunk>& chunks, const Counter& counter,
-                    int thread) const {
+    void on_vectors(const Chunk& chunk, const ChunkQueue& queue, int thread) const {
         const int64_t end = chunk.first + chunk.count, block = token_block(matrix);
         for (int64_t t = 0; t < num_tokens; t += block)
             for (int64_t panel = chunk.first; panel < end; ++panel) {
-                const size_t next = static_cast<size_t>(std::min(counter.peek(), counter.end() - 1));
+                const Chunk* next = queue.peek(thread);
                 multiply_panel_rows(pool.kernels(), matrix, panel, inputs.from(t),
                                     std::min(block, num_tokens - t),
-                                    {matrix.at(end), matrix.at(chunks[next].first)}, pool.scratch(thread),
-                                    outputs + t, panel * kPanelRows);
+                                    {matrix.at(end), matrix.at(next ? next->first : chunk.first)},
+                                    pool.scratch(thread), outputs + t, panel * kPanelRows);
             }
     }
 
@@ -92,18 +91,14 @@ struct LinearProduct {
     }
 
     void run() const {
-        ChunkPlan plan(pool.num_threads(), matrix.num_panels());
-        plan.add(0, matrix.num_panels(), 1, tile_rows.data ? 2 : 1,
-                 longest_run(num_tokens, matrix.bytes_of_panel()));
-        const std::vector<Chunk>& chunks = plan.chunks();
-        Counter counter(0, static_cast<int64_t>(chunks.size()));
-        pool.run(std::min<int64_t>(pool.num_threads(), counter.end()), [&](int64_t, int thread) {
+        ChunkQueue queue(pool, matrix.num_panels(), 1);
+        queue.add(0, 1, tile_rows.data ? 2 : 1, longest_run(num_tokens, matrix.bytes_of_panel()));
+        pool.run(std::min<int64_t>(pool.num_threads(), matrix.num_panels()), [&](int64_t, int thread) {
             const TileConfiguration configuration(tile_rows.data ? pool.kernels().tiles : nullptr);
-            for (int64_t i = counter.take(); i < counter.end(); i = counter.take()) {
-                const Chunk& chunk = chunks[static_cast<size_t>(i)];
-                tile_rows.data ? on_tiles(chunk, thread) : on_vectors(chunk, chunks, counter, thread);
-                add_bias(chunk.first * kPanelRows,
-                         std::min((chunk.first + chunk.count) * kPanelRows, matrix.num_rows));
+            while (const Chunk* chunk = queue.take(thread)) {
+                tile_rows.data ? on_tiles(*chunk, thread) : on_vectors(*chunk, queue, thread);
+                add_bias(chunk->first * kPanelRows,
+                         std::min((chunk->first + chunk->count) * kPanelRows, matrix.num_rows));
             }
         });
     }

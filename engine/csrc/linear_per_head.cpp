@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "chunks.h"
 #include "linear.h"
 #include "tile_panels.h"
 
@@ -17,7 +18,6 @@ struct HeadProducts {
     float** outputs;
 
     int64_t num_rows() const { return matrices.num_heads * num_tokens; }
-    int64_t head_parts() const { return (matrices.first.num_panels() + kMaxTilePanels - 1) / kMaxTilePanels; }
 
     TileRows tile_rows(int64_t head) const {
         const int64_t length = matrices.first.length;
@@ -64,26 +64,29 @@ struct HeadProducts {
     }
 
     // Up to kMaxTilePanels panels of a head.
-    void multiply(int64_t head, int64_t first, float* scratch) const {
+    void multiply(const Chunk& chunk, float* scratch) const {
+        const int64_t head = chunk.group, end = chunk.first + chunk.count;
         Matrix matrix = matrices.first;
         matrix.rows += head * matrices.head_bytes;
-        const int64_t end = std::min(first + kMaxTilePanels, matrix.num_panels());
         float** const to = outputs + head * num_tokens;
         if (tile_data) {
             TilePart parts[kMaxTilePanels];
-            for (int64_t p = first; p < end; ++p) parts[p - first] = {&matrix, p, p * kPanelRows};
-            multiply_tile_parts(pool.kernels(), parts, end - first, tile_rows(head), to, scratch);
+            for (int64_t p = chunk.first; p < end; ++p) parts[p - chunk.first] = {&matrix, p, p * kPanelRows};
+            multiply_tile_parts(pool.kernels(), parts, chunk.count, tile_rows(head), to, scratch);
             return;
         }
-        for (int64_t p = first; p < end; ++p)
+        for (int64_t p = chunk.first; p < end; ++p)
             multiply_panel_rows(pool.kernels(), matrix, p, inputs.from(head * num_tokens), num_tokens,
                                 {matrix.at(end), matrix.at(end)}, scratch, to, p * kPanelRows);
     }
 
     void run() const {
-        pool.run(matrices.num_heads * head_parts(), [&](int64_t task, int thread) {
+        ChunkQueue queue(pool, matrices.first.num_panels(), matrices.num_heads);
+        for (int64_t head = 0; head < matrices.num_heads; ++head)
+            queue.add(head, 1, kMaxTilePanels, kMaxTilePanels);
+        pool.run(pool.num_threads(), [&](int64_t, int thread) {
             const TileConfiguration configuration(tile_data ? pool.kernels().tiles : nullptr);
-            multiply(task / head_parts(), task % head_parts() * kMaxTilePanels, pool.scratch(thread));
+            while (const Chunk* chunk = queue.take(thread)) multiply(*chunk, pool.scratch(thread));
         });
     }
 };

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "group_counter.h"
+#include "chunks.h"
 
 namespace ktdesk {
 
@@ -29,9 +29,10 @@ void trace_threads(WorkerPool& pool, RunKind kind, int64_t num_blocks, int64_t n
         work_for(std::chrono::nanoseconds(task_ns));
     };
     const auto note_slice = [&](int64_t slice, int thread) { note(0, slice, thread); };
-    GroupCounter counter(pool, num_blocks, num_slices);
+    ChunkQueue queue(pool, num_slices, num_blocks);
+    for (int64_t block = 0; block < num_blocks; ++block) queue.add(block, 1, 1, 1);
     const auto take_and_note = [&](int64_t, int thread) {
-        for (GroupCounter::Task task; counter.take(thread, task);) note(task.block, task.slice, thread);
+        while (const Chunk* chunk = queue.take(thread)) note(chunk->group, chunk->first, thread);
     };
     switch (kind) {
         case RunKind::kRun:
@@ -42,7 +43,7 @@ void trace_threads(WorkerPool& pool, RunKind kind, int64_t num_blocks, int64_t n
             return pool.run_at_home(num_slices, note_slice);
         case RunKind::kSlicedAtHome:
             return pool.run_sliced_at_home(num_blocks, num_slices, note);
-        case RunKind::kCounted:
+        case RunKind::kQueued:
             return pool.run(pool.num_threads(), take_and_note);
     }
 }

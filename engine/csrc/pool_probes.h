@@ -7,7 +7,7 @@
 
 namespace ktdesk {
 
-enum class RunKind { kRun, kSliced, kAtHome, kSlicedAtHome, kCounted };
+enum class RunKind { kRun, kSliced, kAtHome, kSlicedAtHome, kQueued };
 
 // Writes the thread that did each of num_blocks * num_slices tasks, plus num_threads for each time more that
 // it was done. kRun and kAtHome have one block. Each task takes this many nanoseconds.

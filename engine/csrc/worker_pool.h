@@ -70,8 +70,8 @@ struct Share {
 // For this to work an operation goes over the panels of each matrix with run_sliced:
 //     pool.run_sliced(num_experts, num_chunks, [&](int64_t expert, int64_t chunk, int thread) {...});
 // and not with run over experts * chunks, which would give each node whole experts. Packing does the same
-// with run_sliced_at_home. An operation that prepares each thread once, such as its tile registers, takes
-// tasks from a GroupCounter (group_counter.h) inside run(num_threads, ...).
+// with run_sliced_at_home. An operation that goes over runs of panels, and prepares each thread once, takes
+// them from a ChunkQueue (chunks.h) inside run(num_threads, ...).
 //
 // One operation at a time: a caller holds `lock()` for as long as it uses the pool or its buffers.
 class WorkerPool {
@@ -113,6 +113,14 @@ class WorkerPool {
     std::atomic<int64_t> weight_bytes{0};  // of weights, each counted once an operation that reads it
     std::atomic<int64_t> busy_ns{0};
 
+    // For tests: the chunks of panels (chunks.h) that each thread took, in order, where they are traced. Use
+    // it while the pool is locked.
+    struct TakenChunk {
+        int own_node, node;
+        int64_t group, first, count;
+    };
+    std::vector<std::vector<TakenChunk>> taken_chunks;  // by thread; empty: not traced
+
     // The program that is being recorded on this pool, or null.
     Program* recording = nullptr;
 
@@ -126,6 +134,10 @@ class WorkerPool {
 
     // Of `count` indices, those that belong to a group: by its threads.
     Share share_of_group(int group, int64_t count) const;
+    int threads_of_group(int group) const {
+        return first_thread_of_group_[static_cast<size_t>(group) + 1] -
+               first_thread_of_group_[static_cast<size_t>(group)];
+    }
 
     // Calls task(index, thread) once for each index in 0..num_tasks-1 and returns when all are done. A group
     // takes the indices of its share in order, and those of others when its own are gone. Tasks do not throw
