@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from loopback_hub import LoopbackHub, running_hub
 from tiny_models import write_tiny
 
 DEMO_VARIABLE = "KTDESK_DEMO_MODEL"
@@ -20,6 +21,9 @@ def _own_user_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pyt
     for name in ("XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"):
         monkeypatch.setenv(name, str(home / name))
     monkeypatch.delenv("KTDESK_ISA", raising=False)
+    for name in ("HF_ENDPOINT", "HF_TOKEN", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "KTDESK_SOURCES"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_HOME", str(home / "huggingface"))
     monkeypatch.setenv("KTDESK_KEEP_ALIVE", "0")  # no test leaves a server behind
 
 
@@ -44,3 +48,12 @@ def demo_model() -> Path:
     if not path:
         pytest.skip(f"{DEMO_VARIABLE} does not name the demo model (`ktdesk demo --fetch-only` makes it)")
     return Path(path)
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackHub]:
+    """A hub of models on this machine, which HF_ENDPOINT names."""
+    with running_hub() as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1,127.0.0.2")
+        yield hub

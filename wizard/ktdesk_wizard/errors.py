@@ -4,7 +4,8 @@ WizardError
 ├── SourceError       what a model is to be made from is missing, or is not what it should be
 ├── FactsError        a file of facts about a machine says what no machine has
 ├── WishError         wishes for a plan contradict each other
-├── FetchError        it could not be fetched: no network, no pip
+├── FetchError        it could not be fetched: no network, no pip, no such name
+│   └── RefusedError  its source wants to know who asks
 ├── StoreError        a record of the store is damaged, or names no model
 └── HomeFolderError   the user's data folder has no room, or cannot be written
 
@@ -32,6 +33,10 @@ class WishError(WizardError):
 
 class FetchError(WizardError):
     """A file could not be fetched."""
+
+
+class RefusedError(FetchError):
+    """A source refused: it wants a token, or another one."""
 
 
 class StoreError(WizardError):

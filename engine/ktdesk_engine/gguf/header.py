@@ -9,7 +9,7 @@ from typing import Any
 
 from ktdesk_engine.errors import ModelFileError
 from ktdesk_engine.gguf.source import MAGIC, map_gguf
-from ktdesk_engine.gguf.tensors import MAX_TENSORS, MIN_ENTRY_BYTES, TensorInfo, place, read_entries
+from ktdesk_engine.gguf.tensors import MAX_TENSORS, MIN_ENTRY_BYTES, TensorEntry, TensorInfo, place, read_entries
 from ktdesk_engine.gguf.values import Cursor, ValueType
 
 VERSIONS = (2, 3)
@@ -36,12 +36,24 @@ def read_header(path: Path) -> Header:
     """Map one file and read its header. Whatever is wrong with it is a ModelFileError."""
     buffer = map_gguf(path)
     cursor = Cursor(path, buffer, len(MAGIC))
+    version, metadata, alignment, entries = _read_parts(cursor)
+    return Header(path, buffer, version, metadata, place(entries, cursor, alignment))
+
+
+def header_bytes(path: Path) -> int:
+    """How long the header is, of a file that may end anywhere after it. ModelFileError where it ends before."""
+    cursor = Cursor(path, map_gguf(path), len(MAGIC))
+    _read_parts(cursor)
+    return cursor.position
+
+
+def _read_parts(cursor: Cursor) -> tuple[int, dict[str, Any], int, list[TensorEntry]]:
+    """Version, metadata, alignment, and the list of tensors."""
     version = _read_version(cursor)
     num_tensors = cursor.count(MAX_TENSORS, MIN_ENTRY_BYTES, "the number of tensors")
     num_keys = cursor.count(MAX_KEYS, MIN_KEY_BYTES, "the number of metadata keys")
     metadata, alignment = _read_metadata(cursor, num_keys)
-    entries = read_entries(cursor, num_tensors)
-    return Header(path, buffer, version, metadata, place(entries, cursor, alignment))
+    return version, metadata, alignment, read_entries(cursor, num_tensors)
 
 
 def _read_version(cursor: Cursor) -> int:
