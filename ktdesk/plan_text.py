@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
 from ktdesk.amounts import bytes_text
 from ktdesk.terminal import on_one_line
-from ktdesk_wizard.plan.plan import Plan, Prediction
+from ktdesk_wizard.plan.offers import Offer
+from ktdesk_wizard.plan.plan import MEMORY, Plan, Prediction
 
 LABEL_WIDTH = 14
 WIDTH = 80
@@ -18,6 +19,21 @@ def as_text(plan: Plan, *, explain: bool) -> str:
     """explain: with the formula behind each number, the lanes of the speeds, and what was decided against."""
     parts = [_head(plan), _ledger(plan, explain), _totals(plan), _speeds(plan, explain), _remarks(plan, explain)]
     return "\n\n".join("\n".join(lines) for part in parts if (lines := list(part)))
+
+
+def offers_text(offers: Sequence[Offer], chosen: str) -> str:
+    """A line a quantization, the planned one marked."""
+    width = max(len(offer.offered.quantization) for offer in offers) + 2
+    lines = [f"  {'offered':<{width}}{'file':>10}{'memory':>11}  {'decode tok/s':<15}verdict"]
+    for offer in offers:
+        name, size = offer.offered.quantization, bytes_text(offer.offered.num_bytes)
+        memory, decode = bytes_text(offer.plan.bytes_of(MEMORY)), offer.plan.decode
+        speed = "unknown"
+        if decode.min_tok_s is not None and decode.max_tok_s is not None:
+            speed = f"{_number(decode.min_tok_s)} to {_number(decode.max_tok_s)}"
+        mark = "> " if name == chosen else "  "
+        lines.append(on_one_line(f"{mark}{name:<{width}}{size:>10}{memory:>11}  {speed:<15}{offer.plan.verdict.kind}"))
+    return "\n".join(lines)
 
 
 def _head(plan: Plan) -> Iterator[str]:

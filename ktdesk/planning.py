@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from ktdesk import plan_text
 from ktdesk.errors import UsageError
@@ -14,12 +15,14 @@ from ktdesk.model_paths import DEMO, model_path
 from ktdesk.settings import Settings
 from ktdesk_profiles.machines import machine_texts
 from ktdesk_profiles.models import ModelProfile, load_models, nearest
+from ktdesk_wizard.hub.names import parse_name
 from ktdesk_wizard.plan.catalogue import model_of_profile
 from ktdesk_wizard.plan.choose import USUAL, choose_plan
 from ktdesk_wizard.plan.choose import why_not as compared_with
 from ktdesk_wizard.plan.corrections import conditions_of, corrections_for
 from ktdesk_wizard.plan.model import model_of_file
-from ktdesk_wizard.plan.plan import Plan, Rejected
+from ktdesk_wizard.plan.offers import Offer
+from ktdesk_wizard.plan.plan import MEMORY, Plan, Rejected
 from ktdesk_wizard.plan.planner import make_plan
 from ktdesk_wizard.plan.quantization import checked_quantization
 from ktdesk_wizard.plan.wishes import Wishes, engine_abilities
@@ -36,47 +39,78 @@ from ktdesk_wizard.store.models import find_models, stored_models
 class Planned:
     plan: Plan
     why_not: Rejected | None
+    offers: tuple[Offer, ...] = ()
+    """Of a repository: what it has."""
 
     def as_json(self) -> str:
         facts = asdict(self.plan)
         if self.why_not is not None:
             facts["why_not"] = asdict(self.why_not)
+        if self.offers:
+            facts["offers"] = [_offer_facts(offer) for offer in self.offers]
         return json_text(facts)
 
     def as_text(self, *, explain: bool) -> str:
-        text = plan_text.as_text(self.plan, explain=explain)
-        if self.why_not is None:
-            return text
-        return f"{text}\n\n{self.why_not.what}: {self.why_not.why}."
+        parts = [plan_text.as_text(self.plan, explain=explain)]
+        if self.offers:
+            parts.append(plan_text.offers_text(self.offers, self.plan.quantization))
+        if self.why_not is not None:
+            parts.append(f"{self.why_not.what}: {self.why_not.why}.")
+        return "\n\n".join(parts)
 
 
-def planned(
-    model: str,
-    wishes: Wishes,
-    settings: Settings,
-    *,
-    what_if: str | None = None,
-    why_not: str | None = None,
-    quantization: str | None = None,
-) -> Planned:
-    """quantization: of a model of the catalogue; None takes the most exact that fits."""
-    facts = _facts(settings, what_if)
+def _offer_facts(offer: Offer) -> dict[str, Any]:
+    return {
+        **asdict(offer.offered),
+        "verdict": asdict(offer.plan.verdict),
+        "memory_bytes": offer.plan.bytes_of(MEMORY),
+        "prefill": asdict(offer.plan.prefill),
+        "decode": asdict(offer.plan.decode),
+        "is_estimate": offer.plan.is_estimate,
+    }
+
+
+@dataclass(frozen=True)
+class Question:
+    """What `ktdesk plan` is asked, besides the model."""
+
+    wishes: Wishes
+    what_if: str | None = None
+    why_not: str | None = None
+    quantization: str | None = None
+    """Of a catalogue's or a hub's model; None takes the most exact that fits."""
+    sources: tuple[str, ...] = ()
+
+
+def planned(model: str, question: Question, settings: Settings) -> Planned:
+    facts = _facts(settings, question.what_if)
     abilities = engine_abilities()
-    runs = load_runs(settings.data_folder) if what_if is None else ()
+    name = None if _is_here(model, settings) else parse_name(model)
+    if name is not None:
+        from ktdesk.hub_planning import planned_from_hub
+
+        return planned_from_hub(name, question, settings, facts, abilities)
     profile = _profile(model, settings)
     if profile is None:
-        if quantization is not None:
-            raise UsageError("--quant is for names of the catalogue: a file has the quantization that it has")
+        if question.quantization is not None:
+            raise UsageError("--quant is for names of the catalogue or of a hub: a file has the one that it has")
         planned_model = model_of_file(model_path(model, settings))
-        corrections = corrections_for(planned_model, runs, conditions_of(facts, wishes, engine_build()))
-        plan = make_plan(facts, planned_model, wishes, abilities, corrections)
+        runs = load_runs(settings.data_folder) if question.what_if is None else ()
+        corrections = corrections_for(planned_model, runs, conditions_of(facts, question.wishes, engine_build()))
+        plan = make_plan(facts, planned_model, question.wishes, abilities, corrections)
     else:
         planned_model = model_of_profile(profile)
-        choices = USUAL if quantization is None else (checked_quantization(quantization),)
-        plan = choose_plan(facts, planned_model, wishes, abilities, choices)
+        choices = USUAL if question.quantization is None else (checked_quantization(question.quantization),)
+        plan = choose_plan(facts, planned_model, question.wishes, abilities, choices)
         plan = replace(plan, notes=(*plan.notes, *_about(profile)))
-    other = None if why_not is None else compared_with(facts, planned_model, wishes, abilities, plan, why_not)
-    return Planned(plan, other)
+    if question.why_not is None:
+        return Planned(plan, None)
+    return Planned(plan, compared_with(facts, planned_model, question.wishes, abilities, plan, question.why_not))
+
+
+def _is_here(model: str, settings: Settings) -> bool:
+    """A file, or a model of the store."""
+    return os.path.lexists(model) or bool(find_models(model, stored_models(settings.models_folder)))
 
 
 def catalogue(settings: Settings) -> dict[str, ModelProfile]:
@@ -93,18 +127,16 @@ def catalogue_text(settings: Settings) -> str:
 
 def _profile(model: str, settings: Settings) -> ModelProfile | None:
     """None where the name is that of a file. UsageError, with those that are near, where it is nothing at all."""
-    if model == DEMO or model.endswith(".gguf") or os.path.lexists(model):
+    if model == DEMO or model.endswith(".gguf"):
         return None
     models = catalogue(settings)
     found = models.get(model.lower())
-    if found is None and find_models(model, stored_models(settings.models_folder)):
+    if found is None and _is_here(model, settings):
         return None
     if found is None:
         close = nearest(model, models)
         advice = f"did you mean {' or '.join(close)}?" if close else "`ktdesk plan --list` shows the catalogue"
-        raise UsageError(
-            f"{model!r} is neither a file, nor a model of the store, nor a name of the catalogue: {advice}"
-        )
+        raise UsageError(f"{model!r} is neither a file, nor a model of the store, the catalogue or a hub: {advice}")
     return found
 
 
@@ -116,7 +148,7 @@ def _about(profile: ModelProfile) -> Iterator[str]:
     seen = [repository.id for repository in profile.repositories if repository.seen]
     named = [repository.id for repository in profile.repositories if not repository.seen]
     where = f"seen at {', '.join(seen)}" if seen else f"not seen yet; by the rule of names at {', '.join(named)}"
-    yield f"fetch a file of it first: {where}"
+    yield f"fetch it first with `ktdesk pull {profile.name}`: {where}"
 
 
 def _facts(settings: Settings, what_if: str | None) -> MachineFacts:

@@ -29,7 +29,18 @@ def test_help_loads_nothing_heavy() -> None:
         "from typer.testing import CliRunner\nfrom ktdesk.cli import app\n"
         "assert CliRunner().invoke(app, ['--help']).exit_code == 0"
     )
-    heavy = {"numpy", "tokenizers", "jinja2", "gguf", "psutil", "fastapi", "pydantic", "uvicorn", "llguidance"}
+    heavy = {
+        "numpy",
+        "tokenizers",
+        "jinja2",
+        "gguf",
+        "psutil",
+        "fastapi",
+        "pydantic",
+        "uvicorn",
+        "llguidance",
+        "huggingface_hub",
+    }
     assert not loaded & {*heavy, "ktdesk_engine"}
 
 

@@ -67,7 +67,10 @@ def plan(
     wishes: WishOptions,
     model: Annotated[
         str | None,
-        typer.Argument(metavar="MODEL", help="A GGUF file, 'demo', or a name of the catalogue (--list)."),
+        typer.Argument(
+            metavar="MODEL",
+            help="A GGUF file, 'demo', a name of the catalogue (--list) or the store, OWNER/REPOSITORY, or a URL.",
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     what_if: Annotated[
@@ -84,17 +87,24 @@ def plan(
     ] = None,
     quant: Annotated[
         str | None,
-        typer.Option(metavar="QUANT", help="Of a catalogue's model.", show_default="the most exact that fits"),
+        typer.Option(
+            metavar="QUANT", help="Of a model of the catalogue or a hub.", show_default="the most exact that fits"
+        ),
+    ] = None,
+    source: Annotated[
+        list[str] | None,
+        typer.Option(help="hub, modelscope or a mirror's address; may be repeated.", show_default="hub"),
     ] = None,
     list_models: Annotated[bool, typer.Option("--list", help="List the catalogue.")] = False,
     force: Annotated[bool, typer.Option("--force", help="End with 0 even if it does not fit.")] = False,
 ) -> int:
     """Compute what a model needs on this machine, whether it fits, and how fast it should be. Nothing is loaded.
 
-    Ends with 6 if it does not fit, unless --force is given.
+    Of a repository only headers are read, and each quantization that it offers is judged. Ends with 6 if it does
+    not fit, unless --force is given.
     """
     from ktdesk.errors import UsageError
-    from ktdesk.planning import catalogue_text, planned
+    from ktdesk.planning import Question, catalogue_text, planned
 
     settings = settings_of(ctx)
     if list_models:
@@ -102,7 +112,8 @@ def plan(
         return ExitCode.OK
     if model is None:
         raise UsageError("MODEL is missing: a file, or a name that `ktdesk plan --list` shows")
-    result = planned(model, wishes.wishes, settings, what_if=what_if, why_not=why_not, quantization=quant)
+    question = Question(wishes.wishes, what_if, why_not, quant, tuple(source or ()))
+    result = planned(model, question, settings)
     print(result.as_json() if as_json else result.as_text(explain=explain))
     does_not_fit = result.plan.verdict.kind == "does not fit"
     return ExitCode.RESOURCES if does_not_fit and not force else ExitCode.OK

@@ -35,7 +35,7 @@ class Response(Protocol):
 class Http:
     def __init__(self) -> None:
         check_online()
-        from huggingface_hub.utils import get_session
+        from huggingface_hub import get_session
 
         self._session: Any = get_session()
         self._module = _module_of(self._session)

@@ -6,6 +6,7 @@ import difflib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from urllib.parse import quote, unquote, urlsplit
 
 from ktdesk_engine.gguf.shards import ShardName
 from ktdesk_wizard.errors import FetchError
@@ -82,6 +83,34 @@ def _stem(each: GgufSet) -> str:
     name = each.files[0].path.rpartition("/")[2]
     shard = ShardName.parse(name)
     return name.removesuffix(".gguf") if shard is None else shard.stem
+
+
+def repository_sets(repository: str, files: Iterable[RemoteFile]) -> list[GgufSet]:
+    """Those that can be chosen from. FetchError where the repository has none."""
+    files = list(files)
+    sets = gguf_sets(files)
+    if sets:
+        return sets
+    kinds = sorted({file.path.rpartition(".")[2] for file in files if file.path.endswith((".safetensors", ".bin"))})
+    has = f"it has the original weights ({', '.join(kinds)})" if kinds else "it has no weights at all"
+    raise FetchError(f"{repository} has no GGUF files: {has}; look for a repository called like it with -GGUF")
+
+
+def url_set(url: str) -> GgufSet:
+    """The file at a URL; of a shard, all of its set, which lie beside it."""
+    parts = urlsplit(url)
+    folder, _, name = parts.path.rpartition("/")
+    shard = ShardName.parse(unquote(name))
+    names = [unquote(name)]
+    if shard is not None:
+        names = [str(shard._replace(number=number)) for number in range(1, shard.total + 1)]
+    if not names[0].lower().endswith(".gguf"):
+        raise FetchError(f"{url}: not the address of a GGUF file, whose path ends with .gguf")
+    files = [
+        RemoteFile(each, parts._replace(path=f"{folder}/{quote(each)}").geturl(), None, None, None, parts.netloc)
+        for each in names
+    ]
+    return GgufSet(_quantization(names[0].removesuffix(".gguf") if shard is None else shard.stem, ""), tuple(files))
 
 
 def named_set(sets: Sequence[GgufSet], quantization: str, repository: str) -> GgufSet:

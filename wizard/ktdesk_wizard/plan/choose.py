@@ -26,12 +26,17 @@ def choose_plan(
 ) -> Plan:
     """With the most exact quantization that fits now; else that would fit; else the smallest."""
     plans = [make_plan(facts, requantized(model, name), wishes, abilities) for name in quantizations]
+    chosen = best_of(plans)
+    others = tuple(Rejected(plan.quantization, compared(plan, chosen)) for plan in plans if plan is not chosen)
+    return replace(chosen, rejected=(*chosen.rejected, *others))
+
+
+def best_of(plans: Sequence[Plan]) -> Plan:
+    """plans: the most exact first. That which fits now, else would fit; of those that do not, the smallest."""
     ranks = {"fits": 0, "fits if you free memory": 1, "unknown": 2, "does not fit": 3}
     best = min(ranks[plan.verdict.kind] for plan in plans)
     of_best = [plan for plan in plans if ranks[plan.verdict.kind] == best]
-    chosen = of_best[-1] if best == ranks["does not fit"] else of_best[0]
-    others = tuple(Rejected(plan.quantization, compared(plan, chosen)) for plan in plans if plan is not chosen)
-    return replace(chosen, rejected=(*chosen.rejected, *others))
+    return of_best[-1] if best == ranks["does not fit"] else of_best[0]
 
 
 def why_not(
@@ -54,12 +59,11 @@ def compared(other: Plan, plan: Plan) -> str:
     if other.decode.max_tok_s and other.decode.min_tok_s and plan.decode.max_tok_s and plan.decode.min_tok_s:
         ratio = (other.decode.min_tok_s + other.decode.max_tok_s) / (plan.decode.min_tok_s + plan.decode.max_tok_s)
         speed = f"; decode at {ratio:.2f} times the speed"
-    exactness = _exactness(other.quantization, plan.quantization)
-    return f"{size}{speed}{exactness}"
+    return f"{size}{speed}{_exactness(other.quantization, plan.quantization)}"
 
 
 def _exactness(other: str, planned: str) -> str:
-    bits, planned_bits = BITS_PER_WEIGHT[other], BITS_PER_WEIGHT.get(planned)
-    if planned_bits is None:
+    bits, planned_bits = BITS_PER_WEIGHT.get(other), BITS_PER_WEIGHT.get(planned)
+    if bits is None or planned_bits is None:
         return ""
     return "; less exact" if bits < planned_bits else "; more exact"

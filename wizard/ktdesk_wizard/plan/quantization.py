@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Protocol
 
 from ktdesk_wizard.errors import WishError
 from ktdesk_wizard.plan.model import PlannedModel, PlannedTensor
@@ -42,11 +43,35 @@ def requantized(model: PlannedModel, quantization: str) -> PlannedModel:
     return replace(model, quantization=quantization, tensors=tensors, left_out_bytes=left_out, is_estimate=True)
 
 
+class FileSize(Protocol):
+    """Of a quantization whose file is known by its size alone."""
+
+    @property
+    def quantization(self) -> str: ...
+    @property
+    def num_bytes(self) -> int: ...
+
+
+def resized(model: PlannedModel, size: FileSize) -> PlannedModel:
+    """The same model in another file: its matrices get what is left of the file's bytes for each of their weights."""
+    quantized = [tensor for tensor in model.tensors if _is_quantized(tensor)]
+    other_bytes = _bytes(model) - sum(tensor.num_bytes for tensor in quantized)
+    left_out = round(model.left_out_bytes * size.num_bytes / max(model.file_bytes, 1))
+    num_values = sum(tensor.num_values for tensor in quantized)
+    bits = 8 * max(size.num_bytes - other_bytes - left_out, 0) / max(num_values, 1)
+    tensors = tuple(_requantized(tensor, size.quantization, bits) for tensor in model.tensors)
+    return replace(model, quantization=size.quantization, tensors=tensors, left_out_bytes=left_out, is_estimate=True)
+
+
 def _bytes(model: PlannedModel) -> int:
     return sum(tensor.num_bytes for tensor in model.tensors)
 
 
 def _requantized(tensor: PlannedTensor, quantization: str, bits: float) -> PlannedTensor:
-    if not tensor.is_matrix or tensor.tensor_class == "router":
+    if not _is_quantized(tensor):
         return tensor
     return replace(tensor, type_name=quantization, num_bytes=round(tensor.num_values * bits / 8), weight_type=None)
+
+
+def _is_quantized(tensor: PlannedTensor) -> bool:
+    return tensor.is_matrix and tensor.tensor_class != "router"
