@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import http.client
-import json
 import os
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from ktdesk.asking import AskedModel, LocalModel
 from ktdesk.loading import loaded_engine
 from ktdesk.options import EngineOptions
 from ktdesk.server_client import ServerModel
-from ktdesk.server_records import ServerRecord, running_servers
+from ktdesk.server_records import ServerRecord, health_of, running_servers
 from ktdesk.settings import KEY_VARIABLE, Settings
 from ktdesk.starting import StartedServer, only_starter
 from ktdesk.terminal import Progress, note, on_one_line
@@ -98,7 +95,7 @@ def _waits_until_ready(record: ServerRecord) -> bool:
         progress.step(f"{on_one_line(record.model)} loads at {record.url}")
     try:
         while record.is_alive:
-            stage, percent = _health(record.url)
+            stage, percent = _health(record)
             if stage != "loading":
                 return stage == "ready"
             progress.tell(f"{percent:3.0f} %")
@@ -108,12 +105,10 @@ def _waits_until_ready(record: ServerRecord) -> bool:
         progress.erase()
 
 
-def _health(url: str) -> tuple[str, float]:
+def _health(record: ServerRecord) -> tuple[str, float]:
     """Its stage, and how many percent are loaded."""
+    facts = health_of(record)
     try:
-        with closing(http.client.HTTPConnection(urlsplit(url).netloc, timeout=10)) as connection:
-            connection.request("GET", "/health")
-            facts = json.loads(connection.getresponse().read())
-        return str(facts["status"]), float(facts["percent"])
-    except (OSError, http.client.HTTPException, ValueError, KeyError):
+        return ("gone", 0.0) if facts is None else (str(facts["status"]), float(facts["percent"]))
+    except (ValueError, KeyError, TypeError):
         return "gone", 0.0

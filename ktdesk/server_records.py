@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import signal
 import time
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import psutil
 
@@ -97,3 +100,20 @@ def _read(path: Path) -> ServerRecord | None:
         return ServerRecord(**json.loads(path.read_text()))
     except (OSError, ValueError, TypeError):
         return None
+
+
+def health_of(record: ServerRecord, timeout_seconds: float = 10.0) -> dict[str, Any] | None:
+    """What it says about itself; None where it does not answer."""
+    try:
+        with closing(http.client.HTTPConnection(urlsplit(record.url).netloc, timeout=timeout_seconds)) as connection:
+            connection.request("GET", "/health")
+            facts = json.loads(connection.getresponse().read())
+    except (OSError, http.client.HTTPException, ValueError):
+        return None
+    return facts if isinstance(facts, dict) else None
+
+
+def models_of(record: ServerRecord) -> list[dict[str, Any]]:
+    """Name, stage and percent of those that it has in memory."""
+    facts = health_of(record, timeout_seconds=2.0) or {}
+    return list(facts.get("models", []))

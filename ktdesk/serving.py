@@ -12,7 +12,9 @@ import psutil
 
 from ktdesk.options import EngineOptions
 from ktdesk.server.hosting import ModelHost
-from ktdesk.server.opening import OpenedModel, OpenSettings, ShowProgress, open_model
+from ktdesk.server.known_models import KnownModels
+from ktdesk.server.memory_guard import MemoryGuard
+from ktdesk.server.opening import OpenSettings
 from ktdesk.server.running import listening_socket, run_server
 from ktdesk.server.settings import ServerSettings
 from ktdesk.server_records import ServerRecord, log_path, write_record
@@ -25,23 +27,22 @@ from ktdesk_engine.scheduler.limits import SchedulerLimits
 log = logging.getLogger("ktdesk.server")
 
 
-def serve_model(
-    path: Path,
+def serve_models(
+    known: KnownModels,
     settings: Settings,
     server: ServerSettings,
     engine: EngineOptions,
     limits: SchedulerLimits,
     cache: CacheLimits,
+    *,
+    guards_memory: bool = True,
 ) -> None:
-    """Until a signal ends it. What can be said about the file is said before anything listens."""
+    """Until a signal ends it. What can be said about the first file is said before anything listens."""
     config = replace(engine.config, num_sequences=1 if engine.context is None else limits.max_running)
-    GGUFFile.open(path).close()
-
-    def opens(path: Path, show: ShowProgress) -> OpenedModel:
-        return open_model(path, OpenSettings(config, limits, cache), show, _tell)
-
+    GGUFFile.open(known.own.path).close()
+    how = OpenSettings(config, limits, cache)
     with listening_socket(server) as listener:
-        host = ModelHost(path, server, opens)
+        host = ModelHost(known, server, how, _tell, MemoryGuard(how) if guards_memory else None)
         record = _record(host, settings, server, engine, listener)
         _log_to(Path(record.log))
         state_file = write_record(settings, record)

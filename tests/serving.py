@@ -7,7 +7,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +16,8 @@ import httpx
 from running import StartKtdesk
 
 from ktdesk.server.hosting import ModelHost
-from ktdesk.server.opening import OpenSettings, open_model
+from ktdesk.server.known_models import KnownModels
+from ktdesk.server.opening import OpenSettings
 from ktdesk.server.running import Server, listening_socket, make_server
 from ktdesk.server.settings import ServerSettings
 from ktdesk_engine.config import EngineConfig
@@ -40,13 +41,14 @@ def running_server(
     config: EngineConfig | None = None,
     limits: SchedulerLimits | None = None,
     cache: CacheLimits | None = None,
+    others: Sequence[Path] = (),
 ) -> Iterator[RunningServer]:
     """Computes in int8: with auto, tiles may round a token that comes in company, and its answer is another."""
     listener: socket.socket = listening_socket(settings)
     how = OpenSettings(
         config or EngineConfig(compute="int8", num_threads=1), limits or SchedulerLimits(), cache or CacheLimits()
     )
-    host = ModelHost(path, settings, lambda path, show: open_model(path, how, show, print))
+    host = ModelHost(KnownModels([path, *others]), settings, how)
     server = make_server(host, settings)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])), daemon=True)
     thread.start()
@@ -98,7 +100,7 @@ def server_process(start: StartKtdesk, path: Path, *arguments: str) -> Iterator[
 def number(url: str, name: str) -> float:
     """One of /metrics."""
     lines = httpx.get(f"{url}/metrics").text.splitlines()
-    return next(float(line.split()[1]) for line in lines if line.startswith(f"ktdesk_{name} "))
+    return next(float(line.split()[-1]) for line in lines if line.startswith(f"ktdesk_{name}{{"))
 
 
 def complete(url: str, prompt: str, max_tokens: int = 4, **wishes: Any) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,9 @@ from ktdesk.command import settings_of
 from ktdesk.exit_codes import ExitCode
 from ktdesk.options import EngineOptions
 from ktdesk.settings import KEY_VARIABLE
+
+if TYPE_CHECKING:
+    from ktdesk.server_records import ServerRecord
 
 GIB = 1 << 30
 ServerName = Annotated[
@@ -52,6 +55,18 @@ class ServeOptions:
         float | None,
         typer.Option(metavar="SECONDS", help="End when nobody asked for so long.", show_default="never"),
     ] = None
+    models_folder: Annotated[
+        list[str] | None,
+        typer.Option(metavar="DIR", help="Its models can be asked for too, as those of the store. May be repeated."),
+    ] = None
+    models_loaded: Annotated[
+        int,
+        typer.Option(metavar="N", help="Models in memory at the same time; the longest unused leaves for another."),
+    ] = 1
+    memory_guard: Annotated[
+        bool,
+        typer.Option("--memory-guard/--no-memory-guard", help="Refuse to load what does not fit into memory."),
+    ] = True
     finish_seconds: Annotated[float, typer.Option(help="For answers that run when the server is told to stop.")] = 10.0
 
 
@@ -75,10 +90,11 @@ class ScheduleOptions:
 
 def serve(
     ctx: typer.Context,
-    model: Annotated[
-        str,
+    models: Annotated[
+        list[str],
         typer.Argument(
-            metavar="MODEL", help="A GGUF file (any shard of several), a model of `ktdesk models`, or 'demo'."
+            metavar="MODEL...",
+            help="A GGUF file (any shard of several), a model of `ktdesk models`, or 'demo'. The first is loaded now.",
         ),
     ],
     *,
@@ -86,13 +102,17 @@ def serve(
     schedule: ScheduleOptions,
     engine: EngineOptions,
 ) -> None:
-    """Serve a model to OpenAI's, Anthropic's and Ollama's clients.
+    """Serve models to OpenAI's, Anthropic's and Ollama's clients.
 
-    It listens at once and loads while it does; /health says how far it is. SIGTERM lets running answers finish.
+    It listens at once and loads the first while it does; /health says how far it is. The others, those of the store
+    and of --models-folder are loaded when a request names them. SIGTERM lets running answers finish.
     """
+    from pathlib import Path
+
     from ktdesk.model_paths import model_path
+    from ktdesk.server.known_models import KnownModels
     from ktdesk.server.settings import ServerSettings
-    from ktdesk.serving import serve_model
+    from ktdesk.serving import serve_models
     from ktdesk_engine.prefix_cache.limits import CacheLimits
     from ktdesk_engine.scheduler.limits import SchedulerLimits
 
@@ -108,6 +128,7 @@ def serve(
         max_output_tokens=options.max_output,
         deadline_seconds=options.deadline,
         pins_beginnings=schedule.pin,
+        max_models=options.models_loaded,
         keep_alive_seconds=options.keep_alive,
         finish_seconds=options.finish_seconds,
     )
@@ -123,22 +144,38 @@ def serve(
         disk_bytes=round(schedule.cache_disk * GIB),
         disk_folder=settings.prefix_folder if schedule.cache_disk else None,
     )
-    serve_model(model_path(model, settings), settings, server, engine, limits, cache)
+    folders = (settings.models_folder, *map(Path, options.models_folder or ()))
+    known = KnownModels([model_path(model, settings) for model in models], folders)
+    serve_models(known, settings, server, engine, limits, cache, guards_memory=options.memory_guard)
 
 
 def ps(
     ctx: typer.Context,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """List the servers that run."""
-    from ktdesk.server_records import running_servers
+    """List the servers that run, with what they have in memory."""
+    from ktdesk.server_records import models_of, running_servers
 
     records = running_servers(settings_of(ctx))
     if as_json:
-        print(json.dumps({"servers": [asdict(record) for record in records]}, indent=2))
+        facts = [{**asdict(record), "models": models_of(record)} for record in records]
+        print(json.dumps({"servers": facts}, indent=2))
         return
     for record in records:
-        print(f"{record.port:>5}  {record.pid:>7}  {record.model}  {record.url}")
+        print(f"{record.port:>5}  {record.pid:>7}  {_models_text(record)}  {record.url}")
+
+
+def _models_text(record: ServerRecord) -> str:
+    """Such as `a, b (loading 12 %)`; the model that it began with where none is in memory."""
+    from ktdesk.server_records import models_of
+
+    shown = [
+        str(model["name"])
+        if model["stage"] == "ready"
+        else f"{model['name']} ({model['stage']} {model['percent']:.0f} %)"
+        for model in models_of(record)
+    ]
+    return ", ".join(shown) or f"{record.model} (not in memory)"
 
 
 def stop(

@@ -47,7 +47,7 @@ async def answered(
 ) -> Response:
     """prepare: renders the prompt, on a thread of its own."""
     deadline = Deadline(call.deadline_seconds, host.settings.deadline_seconds)
-    model = host.model(call.model)
+    model = await unless_gone(request, host.model(request.state.uses, call.model, deadline))
     prepared = await asyncio.to_thread(prepare, model)
     writer = write(model, replace(prepared, deadline=deadline))
     if call.streams:

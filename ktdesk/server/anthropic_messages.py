@@ -40,8 +40,8 @@ def anthropic_routes(host: ModelHost) -> APIRouter:
         )
 
     @router.post("/v1/messages/count_tokens", operation_id="count_message_tokens")
-    async def count(body: PromptBody) -> dict[str, Any]:
-        model = host.model(body.model)
+    async def count(body: PromptBody, request: Request) -> dict[str, Any]:
+        model = await host.model(request.state.uses, body.model)
         return {"input_tokens": await asyncio.to_thread(lambda: model.count_chat(prompt_wanted(body)))}
 
     return router

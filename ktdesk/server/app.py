@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from contextlib import ExitStack
 from importlib import metadata
 from typing import Any
 
@@ -95,7 +96,7 @@ def _tell_failures(app: FastAPI) -> None:
 
 
 class Counted:
-    """Counts requests."""
+    """Counts requests, and notes which models each uses (`request.state.uses`)."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app = app
@@ -111,7 +112,9 @@ class Counted:
 
         self._metrics.num_open += 1
         try:
-            await self._app(scope, receive, noted)
+            with ExitStack() as uses:
+                scope.setdefault("state", {})["uses"] = uses
+                await self._app(scope, receive, noted)
         except Exception:
             if status != 500:
                 raise  # the client has half of an answer: let the connection break

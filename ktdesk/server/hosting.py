@@ -1,27 +1,27 @@
-"""The model of a server on its way from a file to readiness, and out again."""
+"""The models of a server: loaded when they are asked for, and closed to make room for others."""
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Literal
 
-from ktdesk.server.errors import NotFoundError, NotReadyError
-from ktdesk.server.opening import OpenedModel, ShowProgress
+from ktdesk.server.deadline import Deadline
+from ktdesk.server.errors import NotReadyError
+from ktdesk.server.known_models import KnownModel, KnownModels
+from ktdesk.server.memory_guard import MemoryGuard
+from ktdesk.server.model_headers import ModelHeaders
+from ktdesk.server.opening import OpenSettings, Tell, open_model
+from ktdesk.server.places import Health, Place
 from ktdesk.server.served_model import ServedModel
 from ktdesk.server.settings import ServerSettings
+from ktdesk_engine.errors import BusyError, ResourceError
 from ktdesk_engine.load_progress import LoadProgress
-
-Stage = Literal["loading", "ready", "stopping", "failed"]
-
-
-@dataclass(frozen=True)
-class Health:
-    stage: Stage
-    percent: float
-    reason: str | None = None
 
 
 class LoadingStoppedError(Exception):
@@ -29,92 +29,257 @@ class LoadingStoppedError(Exception):
 
 
 class ModelHost:
-    """Loads one model in a thread of its own, and hands it out when it is there."""
+    """At most so many models at a time, each loaded on a thread of its own when a request asks for it.
+
+    Where there is no place left, the one that nobody has used for longest leaves; those in use stay, and the request
+    is told so.
+    """
 
     def __init__(
         self,
-        path: Path,
+        known: KnownModels,
         settings: ServerSettings,
-        open_model: Callable[[Path, ShowProgress], OpenedModel],
+        how: OpenSettings,
+        tell: Tell = lambda message: None,
+        guard: MemoryGuard | None = None,
     ) -> None:
-        self.path = path
-        self.name = model_name(path)
+        """guard: None loads whatever is asked for."""
+        self.known = known
         self.settings = settings
-        self._open_model = open_model
-        self._percent = 0.0
+        self._how = how
+        self._tell = tell
+        self._guard = guard
         self._is_stopping = False
-        self._model: ServedModel | None = None
-        self._thread: threading.Thread | None = None
+        self._places: dict[Path, Place] = {}
+        self._lock = threading.Lock()
+        """Held while places come and go."""
+        self._loader = ThreadPoolExecutor(1, "load")
+        self.headers = ModelHeaders()
+        self._first: Place | None = None
+        """While the own model is loaded at the start."""
         self.failure: BaseException | None = None
-        """Why loading ended, if it failed."""
+        """What kept the own model from being loaded at the start."""
 
     def start(self, when_done: Callable[[], None] = lambda: None) -> None:
-        """when_done: called on the loading thread, whether it went well or not."""
-        self._thread = threading.Thread(target=self._load, args=(when_done,), name="load", daemon=True)
-        self._thread.start()
+        """Loads the own model. when_done: called on the loading thread, whether it went well or not."""
+        with self._lock:
+            place = self._first = self._place(self.known.own)
+
+        def done(_: object) -> None:
+            failure = place.opened.exception()
+            self.failure = None if isinstance(failure, LoadingStoppedError) else failure
+            self._first = None
+            when_done()
+
+        place.opened.add_done_callback(done)
+
+    @property
+    def name(self) -> str:
+        return self.known.own.name
+
+    @property
+    def path(self) -> Path:
+        return self.known.own.path
 
     @property
     def health(self) -> Health:
+        """Ready where one model is; or where none is loaded now, and one will be for who asks."""
         if self._is_stopping:
             return Health("stopping", 100.0)
-        failure = self.failure or (self._model.answers.failure if self._model else None)
-        if failure is not None:
-            return Health("failed", self._percent, " ".join(str(failure).split()))
-        return Health("ready", 100.0) if self._model else Health("loading", self._percent)
+        if self._first is not None:
+            return self._first.health
+        if self.failure is not None:
+            return Health("failed", 0.0, " ".join(str(self.failure).split()))
+        stages = {health.stage: health for health in self.healths.values()}
+        return stages.get("ready") or stages.get("loading") or stages.get("failed") or Health("ready", 100.0)
+
+    @property
+    def healths(self) -> dict[str, Health]:
+        """Of the models that have a place, by name."""
+        return {place.known.name: place.health for place in list(self._places.values())}
+
+    def health_of(self, known: KnownModel) -> Health | None:
+        """None: it is not in memory."""
+        place = self._places.get(known.path)
+        return None if place is None else place.health
+
+    def loaded(self, known: KnownModel) -> ServedModel | None:
+        """None while it is not ready."""
+        place = self._places.get(known.path)
+        return None if place is None else place.model
 
     @property
     def models(self) -> list[ServedModel]:
-        return [self._model] if self._model else []
+        """Those that are ready."""
+        return [place.model for place in list(self._places.values()) if place.model is not None]
 
-    def model(self, name: str | None) -> ServedModel:
-        """The model of that name, or the only one."""
-        self._check_name(name)
-        health = self.health
-        if health.stage != "ready" or self._model is None:
-            error = NotReadyError(
-                f"{self.name} is {health.stage} ({health.percent:.0f} %)"
-                + (f": {health.reason}" if health.reason else "; try again soon"),
-                code=health.stage,
-            )
-            error.retry_after_seconds = 1.0
-            raise error
-        return self._model
+    async def model(self, uses: ExitStack, name: str | None, deadline: Deadline | None = None) -> ServedModel:
+        """The model of that name, or the own; loaded where it is not. It stays until `uses` is closed.
+
+        NotFoundError, NotReadyError, BusyError, DeadlineError, or what keeps it from being loaded.
+        """
+        known = self.known.find(name)
+        with self._lock:
+            place = self._place(known)
+            self._check_queue(place)
+            uses.enter_context(place.used())
+        deadline = deadline or Deadline(self.settings.deadline_seconds)
+        await _until_done(place.opened, deadline)
+        model = place.model
+        if model is None:
+            raise _not_loaded(place)
+        if place.health.stage == "failed":
+            raise _not_now(f"{place.known.name} failed: {place.health.reason}", "failed")
+        return model
+
+    def close_unused(self, idle_seconds: float) -> None:
+        """Those of several that nobody has asked for so long."""
+        with self._lock:
+            others = sorted(self._places.values(), key=lambda place: place.last_used)[:-1]
+            leaving = [place for place in others if place.is_idle and place.idle_seconds > idle_seconds]
+            for place in leaving:
+                del self._places[place.known.path]
+        if leaving:
+            self._loader.submit(self._close, leaving)
 
     def stop_accepting(self) -> None:
         self._is_stopping = True
 
     def close(self) -> None:
         self._is_stopping = True
-        if self._thread is not None:
-            self._thread.join()
-        if self._model is not None:
-            self._model.close(self.settings.finish_seconds)
+        self._loader.shutdown()
+        until = time.monotonic() + self.settings.finish_seconds
+        for model in self.models:
+            model.close(max(0.0, until - time.monotonic()))
 
-    def _check_name(self, name: str | None) -> None:
-        if name is not None and name.removesuffix(":latest") != self.name:
-            raise NotFoundError(
-                f"the model {name[:200]!r} is not served here; {self.name!r} is", param="model", code="model_not_found"
-            )
-
-    def _load(self, when_done: Callable[[], None]) -> None:
-        try:
-            self._model = ServedModel(self.name, self._open_model(self.path, self._show), self.settings)
-        except LoadingStoppedError:
-            pass
-        except BaseException as error:
-            self.failure = error
-        when_done()
-
-    def _show(self, progress: LoadProgress) -> None:
+    def _place(self, known: KnownModel) -> Place:
+        """The model's, which is ready or begins to load. With the lock held."""
         if self._is_stopping:
-            raise LoadingStoppedError
-        self._percent = 100.0 * progress.done_bytes / max(progress.total_bytes, 1)
+            raise _not_now("the server is stopping and takes no more requests", "stopping")
+        place = self._places.get(known.path)
+        if place is None:
+            self._check_free(known)
+            place = self._places[known.path] = Place(known)
+            self._loader.submit(self._load, place)
+        return place
+
+    def _check_free(self, known: KnownModel) -> None:
+        """NotReadyError where no place is free or can be made so now."""
+        places = list(self._places.values())
+        loading = [place for place in places if not place.opened.done()]
+        if loading:
+            what = f"{loading[0].known.name} loads ({loading[0].percent:.0f} %)"
+            raise _not_now(f"{known.name} cannot be loaded now: {what}; try again", "loading", loading[0].seconds_left)
+        in_use = [place for place in places if not place.is_idle]
+        if len(in_use) >= self.settings.max_models:
+            names = " and ".join(place.known.name for place in in_use)
+            message = f"{known.name} cannot be loaded now: {names} is answering, and --models-loaded is"
+            raise _not_now(f"{message} {self.settings.max_models}; try again when nothing runs", "busy")
+
+    def _check_queue(self, place: Place) -> None:
+        """BusyError where too many wait for it to be loaded, or would wait too long."""
+        if place.opened.done():
+            return
+        limits, seconds = self._how.limits, place.seconds_left or 0.0
+        what = f"{place.known.name} loads ({place.percent:.0f} %)"
+        if place.num_users >= limits.max_waiting + limits.max_running:
+            raise BusyError(f"{what}, and {place.num_users} requests are waiting for it: try again", max(seconds, 1.0))
+        if limits.max_wait_seconds is not None and seconds > limits.max_wait_seconds:
+            raise BusyError(f"{what}, and that takes {seconds:.0f} s more: try again", seconds)
+
+    def _load(self, place: Place) -> None:
+        """On the loading thread."""
+        try:
+            self._close(self._make_room(place))
+
+            def show(progress: LoadProgress) -> None:
+                if self._is_stopping:
+                    raise LoadingStoppedError
+                place.show(progress)
+
+            opened = open_model(place.known.path, self._how, show, self._tell)
+            model = ServedModel(place.known.name, opened, self.settings)
+        except BaseException as error:
+            self._tell_failure(place, error)
+            with self._lock:
+                self._places.pop(place.known.path, None)
+            place.opened.set_exception(error)
+        else:
+            place.opened.set_result(model)
+
+    def _make_room(self, place: Place) -> Sequence[Place]:
+        """Those that leave for it: as few as its size and the number of places allow, the longest unused first.
+
+        Nobody leaves where that would not be enough: ResourceError.
+        """
+        problem = None
+        for leaving in self._choices(place):
+            problem = self._problem(place, leaving)
+            if problem is None:
+                return self._take_out(place, leaving)
+        raise ResourceError(f"{problem} (--no-memory-guard loads it all the same)")
+
+    def _choices(self, place: Place) -> Iterator[Sequence[Place]]:
+        with self._lock:
+            others = [other for other in self._places.values() if other is not place]
+        idle = sorted((other for other in others if other.is_idle), key=lambda other: other.last_used)
+        num_least = max(0, len(others) + 1 - self.settings.max_models)
+        for count in range(min(num_least, len(idle)), len(idle) + 1):
+            yield idle[:count]
+
+    def _problem(self, place: Place, leaving: Sequence[Place]) -> str | None:
+        """Of memory, once those have left."""
+        if self._guard is None:
+            return None
+        others = [other for other in list(self._places.values()) if other is not place]
+        return self._guard.problem(place.known.path, [other.known.path for other in others if other not in leaving])
+
+    def _take_out(self, place: Place, leaving: Sequence[Place]) -> Sequence[Place]:
+        """NotReadyError where one of them is used again."""
+        with self._lock:
+            busy = [other.known.name for other in leaving if not other.is_idle]
+            if busy or len(self._places) - len(leaving) > self.settings.max_models:
+                names = " and ".join(busy) or "another model"
+                raise _not_now(f"{place.known.name} cannot be loaded now: {names} is answering; try again", "busy")
+            for other in leaving:
+                del self._places[other.known.path]
+        return leaving
+
+    def _close(self, places: Sequence[Place]) -> None:
+        """Nobody uses them any more. What they held is free afterwards."""
+        for place in places:
+            self._tell(f"{place.known.name} leaves the memory")
+            place.close()
+        if places:
+            gc.collect()  # an engine is part of circles
+
+    def _tell_failure(self, place: Place, error: BaseException) -> None:
+        if place.known.path != self.path and not isinstance(error, LoadingStoppedError):
+            self._tell(f"{place.known.name} cannot be loaded: {' '.join(str(error).split())}")
 
 
-def model_name(path: Path) -> str:
-    """The file's name, without its ending and without which shard it is."""
-    stem = path.name.removesuffix(".gguf")
-    head, _, number = stem.rpartition("-of-")
-    if head and number.isdigit() and head[-5:].isdigit():
-        return head[:-6]
-    return stem
+async def _until_done(opened: Future[ServedModel], deadline: Deadline) -> None:
+    """Whether it went well or not. Who stops waiting does not end the loading."""
+    done = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    opened.add_done_callback(lambda _: loop.call_soon_threadsafe(done.set))
+    try:
+        await asyncio.wait_for(done.wait(), deadline.seconds_left())
+    except asyncio.TimeoutError:
+        raise deadline.error() from None
+
+
+def _not_loaded(place: Place) -> NotReadyError:
+    failure = place.opened.exception()
+    if isinstance(failure, NotReadyError):
+        return failure
+    if isinstance(failure, LoadingStoppedError):
+        return _not_now("the server is stopping and takes no more requests", "stopping")
+    reason = " ".join(str(failure).split()) or type(failure).__name__
+    return NotReadyError(f"{place.known.name} cannot be loaded: {reason}", code="not_loaded")
+
+
+def _not_now(message: str, code: str, retry_after_seconds: float | None = None) -> NotReadyError:
+    error = NotReadyError(message, code=code)
+    error.retry_after_seconds = retry_after_seconds or 1.0
+    return error

@@ -39,15 +39,19 @@ class Metrics:
         """Since the last request ended; 0 while one is open."""
         return 0.0 if self.num_open else time.monotonic() - self._last_used
 
-    def text(self, engine_numbers: Mapping[str, float]) -> str:
+    def text(self, engine_numbers: Mapping[str, Mapping[str, float]]) -> str:
+        """engine_numbers: of each model by name."""
         lines = ["# TYPE ktdesk_http_requests_total counter"]
         for (route, status), count in sorted(self._requests.items()):
             lines.append(f'ktdesk_http_requests_total{{route="{route}",status="{status}"}} {count}')
         lines += ["# TYPE ktdesk_http_open_requests gauge", f"ktdesk_http_open_requests {self.num_open}"]
         lines += self._histogram()
-        for name, value in sorted(engine_numbers.items()):
-            kind = "counter" if name.endswith("_total") else "gauge"
-            lines += [f"# TYPE ktdesk_{name} {kind}", f"ktdesk_{name} {value:g}"]
+        names = {name for numbers in engine_numbers.values() for name in numbers}
+        for name in sorted(names):
+            lines.append(f"# TYPE ktdesk_{name} {'counter' if name.endswith('_total') else 'gauge'}")
+            for model, numbers in engine_numbers.items():
+                if name in numbers:
+                    lines.append(f'ktdesk_{name}{{model="{_label(model)}"}} {numbers[name]:g}')
         return "\n".join(lines) + "\n"
 
     def _histogram(self) -> list[str]:
@@ -58,3 +62,8 @@ class Metrics:
             lines.append(f'{name}_bucket{{le="{bound:g}"}} {below}')
         total = sum(self._latencies.values())
         return [*lines, f'{name}_bucket{{le="+Inf"}} {total}', f"{name}_sum {self._seconds:g}", f"{name}_count {total}"]
+
+
+def _label(text: str) -> str:
+    """As the value of a label."""
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

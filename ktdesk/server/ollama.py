@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
@@ -17,9 +18,11 @@ from ktdesk.server.answering import Call, answered
 from ktdesk.server.answers import Chunk, Usage, WholeAnswer, answer_chunks, whole_answer
 from ktdesk.server.errors import refusal_of
 from ktdesk.server.hosting import ModelHost
+from ktdesk.server.known_models import KnownModel
+from ktdesk.server.model_headers import ModelHeader
 from ktdesk.server.ollama_wishes import chat_wanted, generate_wanted, raw_wanted
 from ktdesk.server.served_model import Prepared, ServedModel
-from ktdesk.server.streaming import json_line, streamed_or_whole
+from ktdesk.server.streaming import json_line, streamed_or_whole, unless_gone
 from ktdesk_engine.chat.parsing.parts import Content, Reasoning
 
 Shape = Callable[[WholeAnswer], dict[str, Any]]
@@ -43,7 +46,7 @@ def ollama_routes(host: ModelHost) -> APIRouter:
     @router.post("/generate", operation_id="ollama_generate", responses=streamed_or_whole("application/x-ndjson"))
     async def generate(body: types.GenerateBody, request: Request) -> Response:
         if not body.prompt:  # clients load a model so
-            model = host.model(body.model)
+            model = await unless_gone(request, host.model(request.state.uses, body.model))
             loaded = {"model": model.name, "created_at": _now(), "response": "", "done": True, "done_reason": "load"}
             return JSONResponse(loaded)
         return await answered(
@@ -57,25 +60,22 @@ def ollama_routes(host: ModelHost) -> APIRouter:
 
     @router.get("/tags", operation_id="ollama_tags")
     async def tags() -> dict[str, Any]:
-        return {"models": [_model_facts(host)]}
+        known = await asyncio.to_thread(host.known.all)
+        return {"models": [await _model_facts(host, model) for model in known]}
 
     @router.get("/ps", operation_id="ollama_ps")
     async def ps() -> dict[str, Any]:
-        return {"models": [{**_model_facts(host), "size_vram": 0} for _ in host.models]}
+        loaded = [model for model in host.known.all() if host.loaded(model) is not None]
+        return {"models": [{**await _model_facts(host, model), "size_vram": 0} for model in loaded]}
 
     @router.post("/show", operation_id="ollama_show")
     async def show(body: types.ShowBody) -> dict[str, Any]:
-        model = host.model(body.model or body.name)
-        info = {
-            key: value
-            for key, value in model.engine.file.metadata.items()
-            if isinstance(value, (str, int, float, bool)) and not key.startswith("tokenizer.")
-        }
-        template = model.engine.chat_template.source
-        text = next(iter(template.templates.values()), "")
-        capabilities = ["completion", *(["tools"] if "tools" in text else [])]
-        facts = {"template": text, "details": _details(host), "model_info": info, "capabilities": capabilities}
-        return {"modelfile": "", "parameters": "", "modified_at": _modified(host), **facts}
+        known = host.known.find(body.model or body.name)
+        header = await asyncio.to_thread(host.headers.of, known)
+        capabilities = ["completion", *(["tools"] if "tools" in header.template else [])]
+        facts = {"template": header.template, "details": _details(header), "capabilities": capabilities}
+        about = {"modelfile": "", "parameters": "", "modified_at": _modified(known)}
+        return {**about, **facts, "model_info": dict(header.keys)}
 
     @router.get("/version", operation_id="ollama_version")
     async def version() -> dict[str, str]:
@@ -183,20 +183,19 @@ def _end(reason: str, usage: Usage) -> dict[str, Any]:
     }
 
 
-def _model_facts(host: ModelHost) -> dict[str, Any]:
-    size = host.path.stat().st_size if host.path.exists() else 0
-    facts = {"name": host.name, "model": host.name, "modified_at": _modified(host), "size": size, "digest": ""}
-    return {**facts, "details": _details(host)}
+async def _model_facts(host: ModelHost, known: KnownModel) -> dict[str, Any]:
+    header = await asyncio.to_thread(host.headers.of, known)
+    facts = {"name": known.name, "model": known.name, "modified_at": _modified(known), "size": known.num_bytes}
+    return {**facts, "digest": "", "details": _details(header)}
 
 
-def _details(host: ModelHost) -> dict[str, Any]:
-    families = [model.engine.file.metadata.get("general.architecture", "") for model in host.models]
-    return {"format": "gguf", "family": families[0] if families else "", "families": families}
+def _details(header: ModelHeader) -> dict[str, Any]:
+    family = {"family": header.architecture, "families": [header.architecture]}
+    return {"format": "gguf", **family, "parameter_size": header.size_label, "quantization_level": header.quantization}
 
 
-def _modified(host: ModelHost) -> str:
-    changed = host.path.stat().st_mtime if host.path.exists() else 0
-    return datetime.fromtimestamp(changed, timezone.utc).isoformat()
+def _modified(known: KnownModel) -> str:
+    return datetime.fromtimestamp(known.modified, timezone.utc).isoformat()
 
 
 def _now() -> str:

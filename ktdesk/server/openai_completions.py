@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
 from collections.abc import AsyncGenerator, Iterable
@@ -13,9 +14,10 @@ from starlette.responses import Response
 
 from ktdesk.server.answering import Call, answered
 from ktdesk.server.answers import Usage, WholeAnswer, several_answers
-from ktdesk.server.errors import NotFoundError, refusal_of
+from ktdesk.server.errors import refusal_of
 from ktdesk.server.failure_shapes import openai_failure
 from ktdesk.server.hosting import ModelHost
+from ktdesk.server.known_models import KnownModel
 from ktdesk.server.openai_chat import logprob_facts, usage_facts, wants_usage
 from ktdesk.server.openai_chat_types import CompletionBody
 from ktdesk.server.openai_wishes import text_wanted
@@ -40,22 +42,22 @@ def completion_routes(host: ModelHost) -> APIRouter:
 
     @router.get("/v1/models", operation_id="list_models")
     async def list_models() -> dict[str, Any]:
-        return {"object": "list", "data": [_model_facts(host)]}
+        known = await asyncio.to_thread(host.known.all)
+        return {"object": "list", "data": [_model_facts(host, model) for model in known]}
 
-    @router.get("/v1/models/{name}", operation_id="show_model")
+    @router.get("/v1/models/{name:path}", operation_id="show_model")
     async def show_model(name: str) -> dict[str, Any]:
-        if name != host.name:
-            raise NotFoundError(f"the model {name[:200]!r} is not served here", param="model", code="model_not_found")
-        return _model_facts(host)
+        return _model_facts(host, await asyncio.to_thread(host.known.find, name))
 
     return router
 
 
-def _model_facts(host: ModelHost) -> dict[str, Any]:
-    facts = {"id": host.name, "object": "model", "owned_by": "ktdesk", "status": host.health.stage}
-    models = host.models
-    created = models[0].created if models else 0
-    return {**facts, "created": created, "context_length": models[0].context if models else None}
+def _model_facts(host: ModelHost, known: KnownModel) -> dict[str, Any]:
+    """status: `on disk` is loaded for who asks for it. context_length: of the model in memory."""
+    health, loaded = host.health_of(known), host.loaded(known)
+    facts = {"id": known.name, "object": "model", "owned_by": "ktdesk", "created": int(known.modified)}
+    status = "on disk" if health is None else health.stage
+    return {**facts, "status": status, "context_length": None if loaded is None else loaded.context}
 
 
 class Completion:

@@ -61,8 +61,8 @@ def own_routes(host: ModelHost) -> APIRouter:
     router = APIRouter(prefix="/ktdesk", include_in_schema=False)
 
     @router.get("/model")
-    async def show_model() -> dict[str, Any]:
-        model = LocalModel(host.model(None).engine)
+    async def show_model(request: Request) -> dict[str, Any]:
+        model = LocalModel((await host.model(request.state.uses, None)).engine)
         sampling = asdict(model.recommended_sampling)
         return {"title": model.title, "context": model.context, "sampling": sampling, "config": model.config_facts}
 
@@ -79,8 +79,9 @@ def own_routes(host: ModelHost) -> APIRouter:
             return JSONResponse(_failure(error), refusal_of(error).status)
 
     @router.post("/tokens")
-    async def tokens(body: TokensBody) -> list[str]:
-        return LocalModel(host.model(None).engine).token_texts(body.token_ids)
+    async def tokens(body: TokensBody, request: Request) -> list[str]:
+        model = await host.model(request.state.uses, None)
+        return LocalModel(model.engine).token_texts(body.token_ids)
 
     return router
 

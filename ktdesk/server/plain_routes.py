@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated, Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from pydantic import Field
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from ktdesk.server.errors import BadRequestError
 from ktdesk.server.hosting import ModelHost
 from ktdesk.server.metrics import Metrics
+from ktdesk.server.places import Health
 from ktdesk.server.strict import Body, Object
 from ktdesk.server.wanted import ChatWanted
 
@@ -36,22 +37,23 @@ def plain_routes(host: ModelHost, metrics: Metrics) -> APIRouter:
     @router.get("/health", operation_id="health")
     async def health() -> Response:
         now = host.health
-        facts = {"status": now.stage, "model": host.name, "percent": round(now.percent, 1)}
+        facts: dict[str, Any] = {"status": now.stage, "model": host.name, "percent": round(now.percent, 1)}
         if now.reason is not None:
             facts["reason"] = now.reason
+        facts["models"] = [_health_facts(name, one) for name, one in host.healths.items()]
         status = {"ready": 200, "failed": 500}.get(now.stage, 503)
         return JSONResponse(facts, status)
 
     @router.get("/metrics", operation_id="metrics", response_class=PlainTextResponse)
     async def show_metrics() -> Response:
-        numbers = host.models[0].answers.numbers() if host.models else {}
+        numbers = {model.name: model.answers.numbers() for model in host.models}
         return PlainTextResponse(metrics.text(numbers), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     @router.post("/tokenize", operation_id="tokenize")
-    async def tokenize(body: TokenizeBody) -> dict[str, Any]:
-        model = host.model(body.model)
+    async def tokenize(body: TokenizeBody, request: Request) -> dict[str, Any]:
         if (body.text is None) == (body.messages is None):
             raise BadRequestError("give either text or messages")
+        model = await host.model(request.state.uses, body.model)
         if body.messages is not None:
             messages = body.messages
             prepared = await asyncio.to_thread(lambda: model.prepare_chat(ChatWanted(messages)))
@@ -64,8 +66,12 @@ def plain_routes(host: ModelHost, metrics: Metrics) -> APIRouter:
         return {"tokens": ids, "count": len(ids), "max_model_len": model.context}
 
     @router.post("/detokenize", operation_id="detokenize")
-    async def detokenize(body: DetokenizeBody) -> dict[str, Any]:
-        tokenizer = host.model(body.model).engine.tokenizer
+    async def detokenize(body: DetokenizeBody, request: Request) -> dict[str, Any]:
+        tokenizer = (await host.model(request.state.uses, body.model)).engine.tokenizer
         return {"text": await asyncio.to_thread(lambda: tokenizer.decode(body.tokens))}
 
     return router
+
+
+def _health_facts(name: str, health: Health) -> dict[str, Any]:
+    return {"name": name, "stage": health.stage, "percent": round(health.percent, 1), "reason": health.reason}

@@ -79,6 +79,8 @@ class Server(uvicorn.Server):
     async def on_tick(self, counter: int) -> bool:
         """Ten times a second: whether to end."""
         limit = self._host.settings.keep_alive_seconds
+        if limit is not None:
+            self._host.close_unused(limit)
         if self._host.health.stage == "loading":
             self._metrics.note_use()
         elif limit is not None and not self.should_exit and self._metrics.idle_seconds > limit:

@@ -32,14 +32,18 @@ class ServerSettings:
     """For requests that allow more, or do not say. None: as long as it takes."""
     pins_beginnings: bool = True
     """System prompts and tools stay cached before all else."""
+    max_models: int = 1
+    """In memory at the same time."""
     keep_alive_seconds: float | None = None
-    """It ends when nobody asked for so long. None: it does not."""
+    """It ends when nobody asked for so long, and of several models those leave that nobody asked. None: they stay."""
     finish_seconds: float = 10.0
     """For answers that run when the server is told to stop."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
             raise UsageError(f"--port must be in 0..65535: {self.port}")
+        if self.max_models < 1:
+            raise UsageError(f"--models-loaded must be at least 1: {self.max_models}")
         if self.api_key is not None and not self.api_key.strip():
             raise UsageError("the API key is empty: give one, or leave --api-key out")
         if not self.is_loopback and self.api_key is None and not self.allow_public:

@@ -85,7 +85,7 @@ def test_each_interface_gets_errors_in_its_own_shape(client: httpx.Client) -> No
 
 
 def test_a_model_s_name_is_no_path(client: httpx.Client) -> None:
-    for name in ("../../etc/passwd", "/etc/passwd", "talker.gguf"):
+    for name in ("../../etc/passwd", "/etc/passwd", "./talker", "talker/."):
         response = client.post("/v1/completions", json={"model": name, "prompt": "x"}, headers=KEY)
         assert response.status_code == 404
 

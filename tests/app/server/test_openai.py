@@ -119,7 +119,7 @@ def test_a_completion_goes_on_from_a_text(api: openai.OpenAI, served: RunningSer
 def test_the_model_is_listed_and_another_is_not_found(api: openai.OpenAI, served: RunningServer) -> None:
     assert [model.id for model in api.models.list()] == [served.model]
     assert api.models.retrieve(served.model).id == served.model
-    with pytest.raises(openai.NotFoundError, match="is not served here"):
+    with pytest.raises(openai.NotFoundError, match="there is no model 'other' here; these are: talker"):
         api.chat.completions.create(model="other", messages=HI)
 
 

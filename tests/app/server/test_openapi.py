@@ -38,6 +38,7 @@ def test_whatever_is_sent_the_answer_is_one_that_was_announced(served: RunningSe
         def check(case: Any) -> None:
             if isinstance(case.body, dict) and "model" in case.body:
                 case.body["model"] = served.model
+                case.body.pop("deadline_seconds", None)  # one that passes is status 504, a server's error
             case.call_and_validate(checks=CHECKS)
 
         if mode is GenerationMode.POSITIVE or operation.body:  # else there is nothing to get wrong
