@@ -27,6 +27,11 @@ void require_layer(const HandOff& hand_off, int64_t layer, int64_t num_tokens) {
             "more tokens than the hand-off has room for");
 }
 
+// From now on a failure of the stream lets the CPU go.
+void call_fail_with(HandOff& hand_off, Stream& stream) {
+    stream.on_error([&hand_off] { hand_off.fail(); });
+}
+
 // Offsets of an area's parts and of the flags, in bytes from where the memory begins.
 nb::tuple offsets(const HandOff& hand_off, int64_t layer) {
     require_layer(hand_off, layer, 1);
@@ -106,7 +111,9 @@ void bind_handoff(nb::module_& m) {
         .def("__init__", make_hand_off, nb::arg("memory").noconvert(), nb::arg("num_layers"),
              nb::arg("max_tokens"), nb::arg("hidden"), nb::arg("num_used"), nb::keep_alive<1, 2>())
         .def("fail", &HandOff::fail)
+        .def("fail_with", call_fail_with, nb::arg("stream"), nb::keep_alive<2, 1>())
         .def("reset", &HandOff::reset)
+        .def_prop_ro("has_failed", &HandOff::has_failed)
         .def("offsets", offsets, nb::arg("layer"))
         .def_prop_rw(
             "timeout_ns", [](const HandOff& hand_off) { return hand_off.timeout_ns.load(); },

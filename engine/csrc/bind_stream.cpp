@@ -34,6 +34,10 @@ void call_fail(WorkerPool& pool, const std::string& message) {
     run_step(pool, {}, [message] { throw std::runtime_error(message); });
 }
 
+void call_fail_memory(WorkerPool& pool) {
+    run_step(pool, {}, [] { throw std::bad_alloc(); });
+}
+
 }  // namespace
 
 void bind_stream(nb::module_& m) {
@@ -51,6 +55,7 @@ void bind_stream(nb::module_& m) {
     m.def("upload", call_upload, nb::arg("pool"), nb::arg("from_").noconvert(), nb::arg("to").noconvert());
     m.def("copy", call_copy, nb::arg("pool"), nb::arg("from_").noconvert(), nb::arg("to").noconvert());
     m.def("pause", call_pause, nb::arg("pool"), nb::arg("nanoseconds"));
+    m.def("fail_memory", call_fail_memory, nb::arg("pool"));
     m.def("fail", call_fail, nb::arg("pool"), nb::arg("message"));
 }
 

@@ -69,6 +69,7 @@ class HandOff {
 
     // Lets both sides go: whoever waits raises, and a device that polls by itself sees every flag.
     void fail();
+    bool has_failed() const { return has_failed_; }
     // Flags down, for the next step. Nobody may be waiting.
     void reset();
 

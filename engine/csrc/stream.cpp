@@ -53,6 +53,11 @@ uint8_t* Stream::take(size_t bytes) {
     return arena_->take(bytes);
 }
 
+void Stream::on_error(std::function<void()> callback) {
+    const std::lock_guard lock(mutex_);
+    on_error_ = std::move(callback);
+}
+
 void Stream::pause(int64_t nanoseconds) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::nanoseconds(nanoseconds);
     while (std::chrono::steady_clock::now() < end) spin_pause();
@@ -70,6 +75,7 @@ void Stream::run(const std::function<void()>& operation) {
     } catch (...) {
         const std::lock_guard lock(mutex_);
         error_ = std::current_exception();
+        if (on_error_) on_error_();
     }
 }
 

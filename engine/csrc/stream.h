@@ -45,6 +45,9 @@ class Stream {
     const std::shared_ptr<Arena>& arena() const { return arena_; }
     WorkerPool& pool() const { return pool_; }
 
+    // Called by the thread when an operation throws, so that nobody waits for those behind it.
+    void on_error(std::function<void()> callback);
+
     std::atomic<int64_t> delay_ns{0};             // before each operation
     std::atomic<int64_t> limit_bytes{INT64_MAX};  // of the arena
 
@@ -62,6 +65,7 @@ class Stream {
     // They may hold Python's arrays, so they are let go of by the thread that submits, not by ours.
     std::vector<std::function<void()>> finished_;
     std::exception_ptr error_;
+    std::function<void()> on_error_;
     std::atomic<int64_t> num_submitted_{0}, num_done_{0};
     std::atomic<bool> stop_{false};
     std::thread thread_;

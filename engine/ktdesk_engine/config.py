@@ -11,14 +11,17 @@ from typing import TYPE_CHECKING, Literal
 
 from ktdesk_engine.errors import ConfigError
 from ktdesk_engine.machine import PINNINGS, Pinning
+from ktdesk_engine.placement_rules import STRATEGIES, Rule, Strategy
 
 if TYPE_CHECKING:  # settings need no arrays
     from ktdesk_engine.constraint import Constraint
 
 Compute = Literal["auto", "int8", "mixed", "bf16", "float32"]
+AcceleratorKind = Literal["cuda", "host-thread"]
 CacheType = Literal["float32", "f16", "bf16", "q8_0"]
 
 COMPUTES: tuple[Compute, ...] = ("auto", "int8", "mixed", "bf16", "float32")
+ACCELERATORS: tuple[AcceleratorKind, ...] = ("cuda", "host-thread")
 CACHE_TYPES: tuple[CacheType, ...] = ("float32", "f16", "bf16", "q8_0")
 MAX_LOGPROBS = 100
 MAX_BIAS = 1_000_000
@@ -92,6 +95,22 @@ class EngineConfig:
     computed by one kernel, however many tokens there are: compute mixed becomes int8, attention stays off tiles."""
     program: bool = True
     """A step of decoding is recorded once and replayed. Changes speed, never the result."""
+    accelerator: AcceleratorKind | None = None
+    """Where all but routed experts is computed, and the most used of these. host-thread: a thread of this machine, for
+    tests and measurements of the hybrid half."""
+    accelerator_bytes: int | None = None
+    """Of its memory that may be used. Decided: all that is free."""
+    accelerator_experts: int | None = None
+    """How many routed experts, of all layers together, lie on it. Decided: as many as fit beside the cache."""
+    placement: Strategy = "frequency"
+    """Which they are at first (placement.py)."""
+    placement_rules: tuple[Rule, ...] = ()
+    """What they may be: the first rule that matches counts."""
+    move_ms: float = 2.0
+    """Now and then experts move to where they are used, between two tokens, for about so long at most. 0: never."""
+    defer: int | Literal["auto"] = 0
+    """So many of a token's experts on the CPU come one layer late, while it decodes: faster where an accelerator waits
+    for the CPU, and another network (docs/deferral.md). auto: the fewest that hide the CPU, 0 without accelerator."""
 
     def __post_init__(self) -> None:
         _require(self.compute in COMPUTES, f"compute must be one of {', '.join(COMPUTES)}: {self.compute!r}")
@@ -120,9 +139,25 @@ class EngineConfig:
             not (self.deterministic and self.min_tile_rows is not None),
             "min_tile_rows chooses between kernels by the number of tokens; deterministic forbids that: leave one out",
         )
+        self._check_accelerator()
         _require_integer("num_sequences", self.num_sequences, 1)
         _require_integer("prefill_chunk", self.prefill_chunk, 1)
         _require(isinstance(self.program, bool), f"program must be True or False: {self.program!r}")
+
+    def _check_accelerator(self) -> None:
+        _require(
+            self.accelerator is None or self.accelerator in ACCELERATORS,
+            f"accelerator must be one of {', '.join(ACCELERATORS)}: {self.accelerator!r}",
+        )
+        for name in ("accelerator_bytes", "accelerator_experts"):
+            value = getattr(self, name)
+            if value is not None:
+                _require_integer(name, value, 0)
+                _require(self.accelerator is not None, f"{name} is for an accelerator, and none is asked for")
+        _require(self.placement in STRATEGIES, f"placement must be one of {', '.join(STRATEGIES)}: {self.placement!r}")
+        _require_number("move_ms", self.move_ms, 0)
+        if self.defer != "auto":
+            _require_integer("defer", self.defer, 0)
 
 
 @dataclass(frozen=True)

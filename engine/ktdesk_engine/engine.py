@@ -8,6 +8,7 @@ with Engine.load("model.gguf") as engine:
 from __future__ import annotations
 
 import operator
+import statistics
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from ktdesk_engine import kernels
+from ktdesk_engine.accelerators import open_accelerator
 from ktdesk_engine.answer import Answer, StreamEvent
 from ktdesk_engine.backends.cpu import CpuBackend
 from ktdesk_engine.calibration import find_min_tile_rows, typical_experts
@@ -24,6 +26,7 @@ from ktdesk_engine.chat.template import ChatTemplate
 from ktdesk_engine.compute import attends_on_tiles, decide_compute, fixed_min_tile_rows
 from ktdesk_engine.config import EngineConfig, Request, SamplingConfig, is_sequence
 from ktdesk_engine.errors import ConfigError, ContextOverflowError, ModelFileError, RequestError
+from ktdesk_engine.expert_half import ExpertHalf
 from ktdesk_engine.gguf.file import GGUFFile
 from ktdesk_engine.gguf.hparams import Metadata
 from ktdesk_engine.kernels import Floats, WorkerPool
@@ -38,6 +41,9 @@ from ktdesk_engine.runner import Runner
 from ktdesk_engine.sampler import log_softmax
 from ktdesk_engine.tokenizer.tokenizer import Tokenizer
 
+STEPS_TO_MEASURE = 6
+"""For a choice that a measurement makes; the first, which records, does not count."""
+
 
 class Engine:
     """One model in memory. One thread at a time; several streams may be open, each with its own place in the cache."""
@@ -49,7 +55,8 @@ class Engine:
         self._is_closed = False
         places = thread_places(config.num_threads, config.pinning, config.num_nodes)
         self.pool = pool = kernels.worker_pool(len(places), config.isa, places)
-        self.model = family_of(file)(file, CpuBackend(pool))
+        self.accelerator = open_accelerator(config.accelerator, pool, config.accelerator_bytes)
+        self.model = family_of(file)(file, self.accelerator or CpuBackend(pool))
         self.tokenizer = Tokenizer.from_gguf(file)
         if self.tokenizer.vocab_size > self.model.vocab_size:
             raise ModelFileError(
@@ -78,14 +85,27 @@ class Engine:
         """With everything decided."""
         assert self.config.context is not None
         self.context: int = self.config.context
-        self.cache = KVCache(self.model.cache_shapes, self.context, cache_type, config.num_sequences)
+        self.cache = KVCache(
+            self.model.cache_shapes, self.context, cache_type, config.num_sequences, self.model.backend.cache_memory
+        )
+        experts_in_file = [layer.experts for layer in self.model.moe_layers]
         load_weights(self.model.packables, self.model.tensor_names, pool, file, progress, packs=compute != "float32")
         pool.min_tile_rows = self._decide_min_tile_rows(pool)
         if compute == "mixed":
             self.config = replace(self.config, min_tile_rows=pool.min_tile_rows)
+        if self.accelerator is not None:
+            self.accelerator.tune()
+        self.experts = ExpertHalf(self.model, self.config, pool, self.accelerator, experts_in_file)
         self.runner = Runner(
-            self.model, self.cache, config.prefill_chunk, self.tokenizer.vocab_size, use_programs=config.program
+            self.model,
+            self.cache,
+            config.prefill_chunk,
+            self.tokenizer.vocab_size,
+            use_programs=config.program,
+            upkeep=self.experts,
         )
+        if config.defer == "auto":
+            self.config = replace(self.config, defer=self.experts.decide_deferral(self._step_seconds))
 
     def _decide_min_tile_rows(self, pool: WorkerPool) -> int:
         fixed = fixed_min_tile_rows(self.config.compute, self.config.min_tile_rows, pool)
@@ -93,6 +113,19 @@ class Engine:
             return fixed
         experts = typical_experts(self.model.packables)
         return NEVER if experts is None else find_min_tile_rows(pool, experts)
+
+    def _step_seconds(self) -> float:
+        """Of a decode step: the median of a few."""
+        sequence = CachedSequence()
+        try:
+            seconds = []
+            for _ in range(STEPS_TO_MEASURE):
+                started = time.perf_counter()
+                self.runner.decode([sequence], [0])
+                seconds.append(time.perf_counter() - started)
+            return statistics.median(seconds[1:])
+        finally:
+            self.runner.release(sequence)
 
     @classmethod
     def load(
@@ -115,6 +148,8 @@ class Engine:
     def close(self) -> None:
         """Ends the template's process and lets go of the file. After it, a request is a ValueError."""
         self._is_closed = True
+        if self.accelerator is not None:
+            self.accelerator.close()
         self.chat_template.close()
         self.file.close()
 
@@ -147,7 +182,10 @@ class Engine:
         return tuple(ids)
 
     def score(self, token_ids: Sequence[int]) -> Floats:
-        """Log-probabilities (T, V); row t is of the token after token_ids[: t + 1]."""
+        """Log-probabilities (T, V); row t is of the token after token_ids[: t + 1].
+
+        As if each had been decoded after the others: experts are deferred where that is asked for.
+        """
         self._check_open()
         ids = self._checked_ids(token_ids)
         if not ids:
@@ -158,7 +196,7 @@ class Engine:
             )
         sequence = CachedSequence()
         try:
-            return np.concatenate([log_softmax(x) for x in self.runner.all_logits(sequence, ids)])
+            return np.concatenate([log_softmax(x) for x in self.runner.all_logits(sequence, ids, as_decoded=True)])
         finally:
             self.runner.release(sequence)
 

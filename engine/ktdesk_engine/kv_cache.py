@@ -7,6 +7,7 @@ of which length it keeps.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field, replace
 
@@ -15,7 +16,7 @@ import numpy.typing as npt
 
 from ktdesk_engine.config import CacheType
 from ktdesk_engine.errors import ConfigError, ContextOverflowError
-from ktdesk_engine.kernels import CachedRows, Ids, PagedContext, aligned_bytes, cached_row_bytes
+from ktdesk_engine.kernels import Blocks, CachedRows, Ids, PagedContext, aligned_bytes, cached_row_bytes
 from ktdesk_engine.quants.formats import BLOCKS, WeightType
 
 PageBytes = npt.NDArray[np.uint8]
@@ -86,18 +87,22 @@ class KVCache:
         context: int,
         cache_type: CacheType = "float32",
         num_sequences: int = 1,
+        memory: Callable[..., Blocks] = aligned_bytes,
     ) -> None:
-        """context: tokens that one sequence may have. num_sequences: how many of that length the pages suffice for."""
+        """context: tokens that one sequence may have. num_sequences: how many of that length the pages suffice for.
+
+        memory(*shape): bytes where they are computed with.
+        """
         check_cache_type(shapes, cache_type)
         self.context = context
         num_pages = num_sequences * self.max_pages
         self._free_pages = list(range(num_pages - 1, -1, -1))
         weight_type = WEIGHT_TYPES[cache_type]
-        self._keys = [_pages(weight_type, num_pages, shape.num_kv_heads, shape.key_length) for shape in shapes]
+        self._keys = [_pages(memory, weight_type, num_pages, shape.num_kv_heads, shape.key_length) for shape in shapes]
         self._values = [
             replace(keys, length=shape.value_length)
             if shape.values_in_keys
-            else _pages(weight_type, num_pages, shape.num_kv_heads, shape.value_length)
+            else _pages(memory, weight_type, num_pages, shape.num_kv_heads, shape.value_length)
             for shape, keys in zip(shapes, self._keys, strict=True)
         ]
 
@@ -196,7 +201,9 @@ class KVCache:
         return self._values[layer]
 
 
-def _pages(weight_type: WeightType, num_pages: int, num_kv_heads: int, length: int) -> CachedRows:
+def _pages(
+    memory: Callable[..., Blocks], weight_type: WeightType, num_pages: int, num_kv_heads: int, length: int
+) -> CachedRows:
     """A head's positions lie side by side: a thread reads one head of a page from beginning to end."""
     row_bytes = cached_row_bytes(weight_type, length)
-    return CachedRows(weight_type, length, aligned_bytes(num_pages, num_kv_heads, PAGE_SIZE, row_bytes))
+    return CachedRows(weight_type, length, memory(num_pages, num_kv_heads, PAGE_SIZE, row_bytes))

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Protocol, TypeVar
 
 import numpy as np
 
 from ktdesk_engine.batch import Batch
-from ktdesk_engine.errors import EngineError
+from ktdesk_engine.errors import AcceleratorMemoryError, EngineError
 from ktdesk_engine.kernels import Floats
 from ktdesk_engine.kv_cache import CachedSequence, KVCache
 from ktdesk_engine.models.base import Decoder
 from ktdesk_engine.program import DecodeProgram, Logits, logits_of
 
+Computed = TypeVar("Computed")
+
 MAX_PROGRAM_SEQUENCES = 16
 """More are computed together, but without a program: the time between operations is little then."""
+
+
+class Upkeep(Protocol):
+    """What is done between steps."""
+
+    def between_steps(self) -> None:
+        """After some, before others."""
+
+    def make_room(self) -> bool:
+        """Where an accelerator is out of memory. True: the step may be tried again, and programs are void."""
 
 
 class Runner:
@@ -25,9 +39,16 @@ class Runner:
     """
 
     def __init__(
-        self, model: Decoder, cache: KVCache, prefill_chunk: int, vocab_size: int, use_programs: bool = True
+        self,
+        model: Decoder,
+        cache: KVCache,
+        prefill_chunk: int,
+        vocab_size: int,
+        use_programs: bool = True,
+        upkeep: Upkeep | None = None,
     ) -> None:
         """vocab_size: tokens there are. use_programs: changes speed, never the result."""
+        self._upkeep = upkeep
         self._model = model
         self._vocab_size = vocab_size
         self._cache = cache
@@ -38,25 +59,33 @@ class Runner:
 
     def prefill(self, sequence: CachedSequence, token_ids: Sequence[int]) -> Floats:
         """Adds tokens to a sequence; the logits (V,) of the token after them."""
-        for hidden in self._hidden(sequence, token_ids):
-            last = hidden[-1:]
-        return self._checked_logits(last)[0]
+        batches = list(self._batches(sequence, token_ids))
+        for batch in batches[:-1]:
+            self._with_room(partial(self._forward, batch))
+        return self._with_room(partial(self._last_logits, batches[-1]))
 
-    def all_logits(self, sequence: CachedSequence, token_ids: Sequence[int]) -> Iterator[Floats]:
-        """Adds tokens to a sequence; the logits (T, V) of the token after each, chunk by chunk."""
-        for hidden in self._hidden(sequence, token_ids):
-            yield self._checked_logits(hidden)
+    def all_logits(
+        self, sequence: CachedSequence, token_ids: Sequence[int], as_decoded: bool = False
+    ) -> Iterator[Floats]:
+        """Adds tokens to a sequence; the logits (T, V) of the token after each, chunk by chunk.
+
+        as_decoded: as a step for each would give them.
+        """
+        for batch in self._batches(sequence, token_ids, as_decoded):
+            yield self._with_room(partial(self._logits, batch))
 
     def decode(self, sequences: Sequence[CachedSequence], token_ids: Sequence[int]) -> Floats:
         """Adds a token to each of these different sequences; the logits (S, V) of the tokens after them.
 
         They hold until the next call.
         """
+        if self._upkeep is not None:
+            self._upkeep.between_steps()
         self._cache.grow(sequences, 1)
         if len(sequences) <= self._max_program_sequences:
-            return _checked(self._by_program(sequences, token_ids))
+            return self._with_room(partial(self._by_program, sequences, token_ids))
         batch = Batch(np.array(token_ids, np.int32), self._cache.last_tokens(sequences), is_decode=True)
-        return self._checked_logits(self._forward(batch))
+        return self._with_room(partial(self._logits, batch))
 
     def release(self, sequence: CachedSequence) -> None:
         """Gives the sequence's pages back."""
@@ -72,22 +101,41 @@ class Runner:
         """Memory of the programs so far."""
         return sum(program.num_bytes for program in self._programs.values())
 
-    def _by_program(self, sequences: Sequence[CachedSequence], token_ids: Sequence[int]) -> Logits:
+    def _by_program(self, sequences: Sequence[CachedSequence], token_ids: Sequence[int]) -> Floats:
         program = self._programs.pop(len(sequences), None)
         if program is None:
             program = DecodeProgram(self._model, self._cache, self._vocab_size, len(sequences))
         logits = program.run(sequences, token_ids)
         self._programs[len(sequences)] = program  # only now: one that failed is not used again
-        return logits
+        return _checked(logits)
 
-    def _hidden(self, sequence: CachedSequence, token_ids: Sequence[int]) -> Iterator[Floats]:
+    def _batches(self, sequence: CachedSequence, token_ids: Sequence[int], as_decoded: bool = False) -> Iterator[Batch]:
+        """In chunks, each of which the cache makes room for when it is asked for."""
         for start in range(0, len(token_ids), self._prefill_chunk):
             chunk = np.array(token_ids[start : start + self._prefill_chunk], np.int32)
-            batch = Batch(chunk, self._cache.extend(sequence, len(chunk)))
-            yield self._forward(batch)
+            yield Batch(chunk, self._cache.extend(sequence, len(chunk)), as_decoded)
+
+    def _with_room(self, compute: Callable[[], Computed]) -> Computed:
+        """Where an accelerator is out of memory, once more with fewer experts on it. A step may be computed again: it
+        writes to the cache what it wrote before."""
+        try:
+            return compute()
+        except (AcceleratorMemoryError, MemoryError):
+            if self._upkeep is None or not self._upkeep.make_room():
+                raise
+        self._programs.clear()
+        return self._with_room(compute)
 
     def _forward(self, batch: Batch) -> Floats:
         return self._model.forward(batch.on(self._model.backend), self._cache)
+
+    def _logits(self, batch: Batch) -> Floats:
+        """(T, V)"""
+        return self._checked_logits(self._forward(batch))
+
+    def _last_logits(self, batch: Batch) -> Floats:
+        """(V,)"""
+        return self._checked_logits(self._forward(batch)[-1:])[0]
 
     def _checked_logits(self, hidden: Floats) -> Floats:
         logits = logits_of(self._model, hidden, self._vocab_size)

@@ -139,7 +139,7 @@ def test_a_model_that_computes_beside_the_backend_is_refused_by_the_recorder(
     tiny_model: TinyModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     honest = Mlp.__call__
-    monkeypatch.setattr(Mlp, "__call__", lambda self, x: 2 * honest(self, x))
+    monkeypatch.setattr(Mlp, "__call__", lambda self, x, is_decode=False: 2 * honest(self, x))
     model = load_model(tiny_model("llama-dense"))
     runner = make_runner(model)
     (sequence,) = prefilled(runner, [3])

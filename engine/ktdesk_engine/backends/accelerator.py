@@ -15,8 +15,8 @@ One layer with experts, in a step (experts/hybrid.py):
     y = shared + resident + rest                 device
 
 `Recorder.recording` of the device captures its side (a CUDA graph), the CPU's is a program of its own
-(experts/hybrid_program.py replays both): `replay` of a device's recorder must therefore return before the
-device is done, and `synchronize` wait for it. Everything at fixed addresses: the hand-off's memory, the tables of
+(experts/hybrid_program.py replays both): `replay` of a device's recorder returns before the device is
+done, and `synchronize` wait for it. Everything at fixed addresses: the hand-off's memory, the tables of
 slots and the slots change in place.
 """
 
@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from ktdesk_engine.backends.backend import Backend
-from ktdesk_engine.kernels import Blocks, ExpertMlp, Floats, Ids, Weight
+from ktdesk_engine.kernels import ExpertMlp, Floats, Ids, Weight
 from ktdesk_engine.kernels.handoff import HandOff
 from ktdesk_engine.kernels.routing import Routes
 
@@ -56,6 +56,9 @@ class ExpertSlots(Protocol):
     def set_table(self, slot_of_expert: Ids) -> None:
         """(L, E): the slot of each expert, -1 for those on the CPU. Submitted; changes the device's table in place."""
 
+    def close(self) -> None:
+        """Gives the memory back. Nothing that was submitted computes with it any more."""
+
     def experts(self, layer: int, x: Floats, routes: Routes) -> Floats:
         """The weighted sum of those that have slots, (T, H); the others add nothing."""
 
@@ -68,6 +71,9 @@ class ExpertStage(Protocol):
 
         Beside the device's operations, not among them.
         """
+
+    def close(self) -> None:
+        """As that of slots."""
 
     def experts(self, layer: int, x: Floats, routes: Routes) -> Floats:
         """The weighted sum of all the token's experts, (T, H), once they are loaded."""
@@ -83,11 +89,14 @@ class Accelerator(Backend, Protocol):
     def free_bytes(self) -> int:
         """Of its memory."""
 
+    def tune(self) -> None:
+        """Called once the CPU's pool has its tuning: a device that computes with the CPU's kernels takes it over."""
+
     def weight(self, weight: Weight) -> Weight:
         """A matrix of the file in the device's own layout, exactly the file's values: what operations take."""
 
-    def pin(self, memory: Blocks) -> None:
-        """Host memory that the device reads and writes from now on, at this address."""
+    def pin(self, hand_off: HandOff) -> None:
+        """Its memory is the device's to read and write from now on. A device that failed calls its `fail`."""
 
     def hand_over(self, hand_off: HandOff, layer: int, x: Floats, routes: Routes) -> None:
         """x (T, H) and routes into the hand-off's memory, then `ready`."""

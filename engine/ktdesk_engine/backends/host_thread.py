@@ -134,8 +134,9 @@ class HostThreadAccelerator(CpuBackend):
         """As the CPU packs it."""
         return kernels.pack(self.host_pool, weight) if kernels.has_panels(weight) else weight
 
-    def pin(self, memory: Blocks) -> None:
+    def pin(self, hand_off: HandOff) -> None:
         """All memory is the host's."""
+        hand_off.native.fail_with(self.stream)
 
     def attention(
         self, queries: Floats, keys: CachedRows, values: CachedRows, context: PagedContext, rule: AttentionRule

@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from ktdesk_engine.kernels import Activation, ExpertMlp, ExpertWeight, Floats, Weight
-from ktdesk_engine.kernels.routing import RoutingRule
+from ktdesk_engine.kernels.routing import Routes, RoutingRule
 from ktdesk_engine.layers.router import Router
 from ktdesk_engine.weights import Weights
 
@@ -18,6 +18,16 @@ class SharedExperts(Protocol):
 
     def __call__(self, x: Floats) -> Floats:
         """(T, H) -> (T, H)."""
+
+
+class RoutedExperts(Protocol):
+    """Who computes the experts that the router chose."""
+
+    def __call__(self, x: Floats, routes: Routes, is_decode: bool) -> Callable[[], Floats]:
+        """Begins with x (T, H). What it gives waits for the weighted sum, (T, H).
+
+        is_decode: each token is the last of its sequence.
+        """
 
 
 class MoeLayer:
@@ -36,10 +46,12 @@ class MoeLayer:
         shared: SharedExperts | None = None,
     ) -> None:
         self._backend = weights.backend
-        self._router = Router(weights, hidden, rule)
+        self.hidden, self.rule = hidden, rule
+        self.router = Router(weights, hidden, rule)
         gate, up = _gate_and_up(weights, rule.num_experts, width, hidden)
         down = weights.experts("ffn_down_exps", rule.num_experts, hidden, width)
         self.experts = ExpertMlp(gate, up, down, activation)
+        self.routed: RoutedExperts = self._computed_here
         self._shared = shared
         weights.packables.append(self)
 
@@ -49,10 +61,17 @@ class MoeLayer:
     def pack(self, packed: Callable[[Weight], Weight]) -> None:
         self.experts = self.experts.with_weights(packed)
 
-    def __call__(self, x: Floats) -> Floats:
+    def __call__(self, x: Floats, is_decode: bool = False) -> Floats:
         """(T, H) -> (T, H)."""
-        routed = self._backend.experts(self.experts, x, *self._router(x))
-        return routed if self._shared is None else self._backend.add(routed, self._shared(x))
+        routed = self.routed(x, self.router(x), is_decode)
+        if self._shared is None:
+            return routed()
+        shared = self._shared(x)
+        return self._backend.add(routed(), shared)
+
+    def _computed_here(self, x: Floats, routes: Routes, is_decode: bool) -> Callable[[], Floats]:
+        out = self._backend.experts(self.experts, x, *routes)
+        return lambda: out
 
 
 def _gate_and_up(weights: Weights, E: int, width: int, hidden: int) -> tuple[ExpertWeight, ExpertWeight]:

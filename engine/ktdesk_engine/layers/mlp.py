@@ -33,6 +33,6 @@ class Mlp:
     def pack(self, packed: Callable[[Weight], Weight]) -> None:
         self.experts = self.experts.with_weights(packed)
 
-    def __call__(self, x: Floats) -> Floats:
-        """(T, H) -> (T, H)."""
+    def __call__(self, x: Floats, is_decode: bool = False) -> Floats:
+        """(T, H) -> (T, H), whatever is_decode, which a layer with experts has in its place."""
         return self._backend.mlp(self.experts, x)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ktdesk_engine.gguf.hparams import Metadata
 from ktdesk_engine.kernels import Floats
-from ktdesk_engine.kernels.routing import Gating, Routes, RoutingRule
+from ktdesk_engine.kernels.routing import Counts, Gating, Routes, RoutingRule
 from ktdesk_engine.layers.linear import Linear
 from ktdesk_engine.weights import Weights
 
@@ -74,7 +74,9 @@ class Router:
         self._rule = rule
         self._logits = Linear(weights, "ffn_gate_inp", rule.num_experts, hidden)
         self._selection_bias = weights.bias("exp_probs_b.bias", rule.num_experts)
+        self.counts: Counts | None = None
+        """(E,): grow by one for each token of an expert."""
 
     def __call__(self, x: Floats) -> Routes:
         """(T, H) -> (T, K) each."""
-        return self._backend.choose_experts(self._logits(x), self._rule, self._selection_bias)
+        return self._backend.choose_experts(self._logits(x), self._rule, self._selection_bias, self.counts)

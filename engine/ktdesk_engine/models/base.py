@@ -81,7 +81,7 @@ class Block:
     def __call__(self, x: Floats, batch: Batch, turns: Turns, cache: KVCache) -> Floats:
         """(T, H) -> (T, H); adds the batch to the cache."""
         x = self._backend.add(x, self._attention(self._attention_norm(x), batch, turns, cache))
-        return self._backend.add(x, self._ffn(self._ffn_norm(x)))
+        return self._backend.add(x, self._ffn(self._ffn_norm(x), batch.is_decode))
 
 
 class Decoder:
@@ -107,6 +107,8 @@ class Decoder:
         self.vocab_size = self._embedding.vocab_size
         self.packables = weights.packables
         """The layers whose weights may be packed."""
+        self.moe_layers = [layer for layer in weights.packables if isinstance(layer, MoeLayer)]
+        """From the first to the last."""
         self.tensor_names = weights.used_names
         """All that it computes with."""
         weights.finish(_NextTokenTensors(hparams))

@@ -28,7 +28,10 @@ SAMPLE_BYTES = 4096
 
 def model_fingerprint(file: GGUFFile, config: EngineConfig, page_tokens: int, page_bytes: int) -> bytes:
     """config: with everything decided. page_tokens, page_bytes: of one page of the cache."""
-    how = (FORMAT, config.compute, config.deterministic, config.cache_type, config.isa, page_tokens, page_bytes)
+    how: tuple[object, ...] = (FORMAT, config.compute, config.deterministic, config.cache_type, config.isa)
+    how += (page_tokens, page_bytes)
+    if config.accelerator or config.defer:
+        how += (config.accelerator, config.defer)
     digest = hashlib.blake2b(json.dumps(how).encode(), digest_size=DIGEST_BYTES)
     for part in _file_parts(file):
         digest.update(part)

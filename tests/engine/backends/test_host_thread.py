@@ -7,18 +7,16 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from random_experts import E, H, K, floats, random_mlp, random_routes
 
 from ktdesk_engine import kernels
 from ktdesk_engine.backends.accelerator import Accelerator, HostExperts
 from ktdesk_engine.backends.cpu import CpuBackend
 from ktdesk_engine.backends.host_thread import Delays, HostThreadAccelerator
 from ktdesk_engine.errors import AcceleratorError, AcceleratorMemoryError
-from ktdesk_engine.kernels import ExpertMlp, ExpertWeight, Weight
+from ktdesk_engine.kernels import ExpertMlp
 from ktdesk_engine.kernels.handoff import CpuPart, HandOff, HandOffError, cpu_share
 from ktdesk_engine.kernels.routing import NO_EXPERT, Routes
-from ktdesk_engine.quants.formats import WeightType
-
-H, I, E, K = 32, 48, 6, 3
 
 
 @pytest.fixture
@@ -31,27 +29,6 @@ def accelerator(cpu: CpuBackend) -> Iterator[HostThreadAccelerator]:
     made = HostThreadAccelerator(cpu.pool)
     yield made
     made.close()
-
-
-def floats(*shape: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).standard_normal(shape, np.float32)
-
-
-def expert_weight(num_rows: int, row_length: int, seed: int, biased: bool = False) -> ExpertWeight:
-    blocks = floats(E, num_rows, row_length, seed=seed).view(np.uint8)
-    bias = floats(E, num_rows, seed=seed + 1) if biased else None
-    return ExpertWeight(Weight(WeightType.F32, blocks), bias)
-
-
-def random_mlp(seed: int, biased: bool = False) -> ExpertMlp:
-    parts = [expert_weight(*size, seed + i, biased) for i, size in enumerate([(I, H), (I, H), (H, I)])]
-    return ExpertMlp(*parts)
-
-
-def random_routes(num_tokens: int, seed: int = 0) -> Routes:
-    rng = np.random.default_rng(seed)
-    ids = np.stack([rng.permutation(E)[:K] for _ in range(num_tokens)]).astype(np.int32)
-    return Routes(ids, rng.random((num_tokens, K), np.float32))
 
 
 def test_it_is_an_accelerator(accelerator: HostThreadAccelerator) -> None:

@@ -1,0 +1,168 @@
+"""Who computes the experts of one engine: the CPU alone, or with an accelerator; with deferral, or without.
+
+Attached to a model once its weights are loaded. Between steps it moves experts to where traffic wants them, and where
+the accelerator runs out of memory it gives that of experts back.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from ktdesk_engine.backends.accelerator import Accelerator, HostExperts
+from ktdesk_engine.backends.backend import Recorder
+from ktdesk_engine.backends.cpu import CpuBackend
+from ktdesk_engine.backends.host_experts import expert_bytes
+from ktdesk_engine.config import EngineConfig
+from ktdesk_engine.errors import AcceleratorMemoryError, ConfigError
+from ktdesk_engine.experts.deferral import CpuDeferral, check_deferred, deferral_cell, fewest_that_hide, max_deferred
+from ktdesk_engine.experts.hybrid import HybridExperts
+from ktdesk_engine.experts.use import ExpertUse, Rates
+from ktdesk_engine.kernels import ExpertMlp, WorkerPool
+from ktdesk_engine.models.base import Decoder
+from ktdesk_engine.placement import Budget, Mask, choose_residents
+from ktdesk_engine.placement_rules import apply_rules
+
+log = logging.getLogger("ktdesk.engine")
+
+TOKENS_BETWEEN_MOVES = 32
+"""Steps after which traffic is looked at anew."""
+MAX_DECODED = 512
+"""Sequences of one decode step on an accelerator."""
+WORTH_MOVING = 1.25
+"""Who comes is used so much more than who leaves: two that are used alike do not take turns."""
+
+InFile = Sequence[ExpertMlp]
+
+
+class ExpertHalf:
+    """One model's routed experts. Called between steps only."""
+
+    def __init__(
+        self, model: Decoder, config: EngineConfig, pool: WorkerPool, accelerator: Accelerator | None, in_file: InFile
+    ) -> None:
+        """in_file: the experts of each layer before they were packed. ConfigError where the model has not what config
+        asks for."""
+        self._layers = model.moe_layers
+        self._config = config
+        self._refuse_too_much()
+        self._num_deferred = deferral_cell(0 if config.defer == "auto" else config.defer)
+        self._steps_left = TOKENS_BETWEEN_MOVES
+        self._hybrid: HybridExperts | None = None
+        self.use: ExpertUse | None = None
+        if not self._layers:
+            return
+        self.use = ExpertUse.of(self._layers)
+        if accelerator is None:
+            self.use.by_routers(self._layers)
+            if self.num_deferred:
+                CpuDeferral(model.backend, self._layers, self._num_deferred)
+            return
+        self._accelerator = accelerator
+        self._rules = apply_rules(config.placement_rules, sorted(model.tensor_names), _expert_blocks(model))
+        experts = [HostExperts(raw, layer.experts) for raw, layer in zip(in_file, self._layers, strict=True)]
+        self._slot_bytes = max(expert_bytes(layer.in_memory) for layer in experts)
+        max_tokens = max(config.prefill_chunk, MAX_DECODED)
+        self._hybrid = HybridExperts(
+            accelerator, CpuBackend(pool), self._layers, experts, self.use, self._num_deferred, max_tokens
+        )
+        model.recorder = self._recorder
+        self.place()
+
+    @property
+    def num_deferred(self) -> int:
+        return int(self._num_deferred[0])
+
+    @property
+    def num_resident(self) -> int:
+        """Experts on the accelerator, of all layers."""
+        return 0 if self._hybrid is None else self._hybrid.residency.num_resident
+
+    @property
+    def resident_mask(self) -> Mask | None:
+        """(L, E); None without an accelerator."""
+        return None if self._hybrid is None else self._hybrid.residency.mask
+
+    def place(self, rates: Rates | None = None) -> None:
+        """Fills the accelerator's memory anew. What was recorded before is void."""
+        assert self._hybrid is not None
+        self._hybrid.residency.clear()
+        self._hybrid.residency.fill(self._wanted(self._num_slots(), rates))
+
+    def decide_deferral(self, step_seconds: Callable[[], float]) -> int:
+        """What `auto` is: the fewest that hide the CPU. step_seconds: measures a decode step."""
+        if self._hybrid is None or not self._layers:
+            return 0
+        seconds = []
+        for num_deferred in range(max_deferred(self._layers[0].rule.num_used) + 1):
+            self._num_deferred[0] = num_deferred
+            seconds.append(step_seconds())
+        self._num_deferred[0] = fewest_that_hide(seconds)
+        return self.num_deferred
+
+    def between_steps(self) -> None:
+        """Now and then moves experts toward what is used, for config.move_ms at most."""
+        if self._hybrid is None or not self._config.move_ms:
+            return
+        self._steps_left -= 1
+        if self._steps_left <= 0:
+            self._steps_left = TOKENS_BETWEEN_MOVES
+            self._move()
+
+    def make_room(self) -> bool:
+        """Moves half of the resident experts back to the CPU; False where there are none. What was recorded is void."""
+        if self._hybrid is None or self._hybrid.residency.slots is None:
+            return False
+        self._hybrid.settle()
+        num_before = self.num_resident
+        self._hybrid.residency.clear()
+        while (num_kept := num_before // 2) > 0:
+            try:
+                self._hybrid.residency.fill(self._wanted(num_kept))
+                break
+            except AcceleratorMemoryError:
+                num_before = num_kept
+        log.warning("the accelerator is out of memory: experts move to the CPU, %d stay", self.num_resident)
+        return True
+
+    def _recorder(self) -> Recorder:
+        assert self._hybrid is not None
+        return self._hybrid.program()
+
+    def _num_slots(self) -> int:
+        budget = Budget(max(self._accelerator.free_bytes, 0), self._slot_bytes)
+        if self._config.accelerator_experts is None:
+            return budget.num_slots
+        if self._config.accelerator_experts > budget.num_slots:
+            raise ConfigError(
+                f"accelerator_experts {self._config.accelerator_experts}: there is room for {budget.num_slots} experts "
+                f"of {self._slot_bytes:,} bytes; ask for fewer"
+            )
+        return self._config.accelerator_experts
+
+    def _wanted(self, num_slots: int, rates: Rates | None = None) -> Mask:
+        assert self.use is not None
+        rates = self.use.rates() if rates is None else rates
+        return choose_residents(self._config.placement, rates, num_slots, self._rules)
+
+    def _move(self) -> None:
+        assert self._hybrid is not None
+        assert self.use is not None
+        residency, rates = self._hybrid.residency, self.use.rates()
+        mask = residency.mask
+        favoured = rates * (WORTH_MOVING * mask + ~mask)
+        wanted = choose_residents("frequency", favoured, int(mask.sum()), self._rules)
+        residency.move(wanted, rates, self._config.move_ms / 1e3)
+
+    def _refuse_too_much(self) -> None:
+        if self._config.defer == "auto" or not self._config.defer:
+            return
+        if not self._layers:
+            raise ConfigError(f"defer {self._config.defer}: this model has no experts to defer")
+        check_deferred(self._config.defer, self._layers[0].rule.num_used)
+
+
+def _expert_blocks(model: Decoder) -> list[int]:
+    """The N of `blk.N.` of each layer with experts."""
+    names = (name.split(".") for name in model.tensor_names if "ffn_down_exps.weight" in name)
+    return sorted(int(parts[1]) for parts in names)

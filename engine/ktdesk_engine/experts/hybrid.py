@@ -1,0 +1,122 @@
+"""Layers with experts on two devices: resident experts on the accelerator, the others on the CPU, at the same time.
+
+`HybridExperts` takes the place of what computes the routed experts in all such layers of a model (experts/moe.py).
+backends/accelerator.py has the order of things in one layer.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+
+from ktdesk_engine.backends.accelerator import Accelerator, HostExperts
+from ktdesk_engine.backends.cpu import CpuBackend
+from ktdesk_engine.errors import AcceleratorError
+from ktdesk_engine.experts.hybrid_program import HybridProgram
+from ktdesk_engine.experts.moe import MoeLayer
+from ktdesk_engine.experts.residency import Residency
+from ktdesk_engine.experts.use import ExpertUse
+from ktdesk_engine.kernels import Floats, Ids
+from ktdesk_engine.kernels.handoff import CpuPart, HandOff, HandOffError, cpu_share
+from ktdesk_engine.kernels.routing import Routes
+
+log = logging.getLogger("ktdesk.engine")
+
+
+class HybridExperts:
+    """The routed experts of a model whose other parts lie on the accelerator."""
+
+    def __init__(
+        self,
+        accelerator: Accelerator,
+        cpu: CpuBackend,
+        layers: Sequence[MoeLayer],
+        in_file: Sequence[HostExperts],
+        use: ExpertUse,
+        num_deferred: Ids,
+        max_tokens: int,
+    ) -> None:
+        """num_deferred (1,): of a token's experts on the CPU, read in each step. max_tokens: of a batch."""
+        first = layers[0]
+        self._accelerator = accelerator
+        self._cpu = cpu
+        self._hand_off = HandOff(len(layers), max_tokens, first.hidden, first.rule.num_used)
+        accelerator.pin(self._hand_off)
+        self.residency = Residency(accelerator, in_file)
+        pending, has_pending = np.zeros((max_tokens, first.hidden), np.float32), np.zeros(1, np.int32)
+        self._parts = [
+            CpuPart(experts.in_memory, slots, counts, num_deferred, pending, has_pending)
+            for experts, slots, counts in zip(in_file, self.residency.slot_of_expert, use.counts, strict=True)
+        ]
+        self._last = len(layers) - 1
+        self._is_open = False
+        """A step began that has not come to its last layer."""
+        for index, layer in enumerate(layers):
+            layer.routed = partial(self._experts, index)
+
+    def program(self) -> HybridProgram:
+        """For a decode step. Void once slots have other addresses."""
+        return HybridProgram(self._accelerator.program(), self._cpu.program(), self._accelerator, self)
+
+    def _experts(self, index: int, x: Floats, routes: Routes, is_decode: bool) -> Callable[[], Floats]:
+        accelerator, slots = self._accelerator, self.residency.slots
+        if index == 0:
+            self._begin()
+        accelerator.hand_over(self._hand_off, index, x, routes)
+        resident = None if slots is None else slots.experts(index, x, routes)
+
+        def finish() -> Floats:
+            self._compute_on_cpu(index, len(x), is_decode)
+            rest = accelerator.take_back(self._hand_off, index, x)
+            self._is_open = index < self._last
+            return rest if resident is None else accelerator.add(resident, rest)
+
+        return finish
+
+    def settle(self) -> None:
+        """Brings both sides to a stop, where a step was left, and makes them ready for the next."""
+        self._hand_off.fail()
+        try:
+            self._accelerator.synchronize()
+        except AcceleratorError as error:
+            log.debug("what was left of the step before: %s", error)
+        finally:
+            self._hand_off.reset()
+            self._is_open = False
+
+    def prepare(self) -> None:
+        """Takes down the flags that a failure left. What failed between two steps, and nobody heard of, is raised."""
+        if self._is_open:
+            self.settle()
+        elif self._hand_off.native.has_failed:
+            self._hand_off.reset()
+            self._accelerator.synchronize()
+
+    def _begin(self) -> None:
+        self.prepare()
+        self._is_open = True
+
+    def _compute_on_cpu(self, index: int, num_tokens: int, is_decode: bool) -> None:
+        part = self._parts[index]
+        if not is_decode:
+            part = part._replace(num_deferred=None)
+        try:
+            cpu_share(self._cpu.pool, self._hand_off, index, num_tokens, part)
+        except (HandOffError, MemoryError) as error:
+            raise self.stopped(error) from error
+
+    def stopped(self, error: Exception) -> Exception:
+        """Brings both sides to a stop; the error that says why the step ended."""
+        self._hand_off.fail()
+        try:
+            self._accelerator.synchronize()
+        except AcceleratorError as cause:
+            if isinstance(error, HandOffError):
+                return cause
+        finally:
+            self._hand_off.reset()
+            self._is_open = False
+        return AcceleratorError(str(error)) if isinstance(error, HandOffError) else error
