@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ktdesk.errors import UsageError
+from ktdesk.planned_text import compared_facts
 from ktdesk_engine.benchmark.conditions import Load, Machine
 from ktdesk_engine.benchmark.samples import Row, Spread
+from ktdesk_wizard.prove.compare import Compared
 
 VERSION = 1
 """Of the stored form."""
@@ -34,6 +36,8 @@ class BenchReport:
     """The same for programs."""
     load: Load
     rows: tuple[Row, ...]
+    planned: tuple[Compared, ...] = ()
+    """Of a model: what a plan says, beside what was measured."""
 
     @property
     def read_bytes_s(self) -> Spread:
@@ -58,6 +62,7 @@ def as_facts(report: BenchReport) -> dict[str, Any]:
         "compute": report.compute,
         "repeat": report.repeat,
         **report.facts,
+        "planned": compared_facts(report.planned),
         "load": {**asdict(report.load), "is_busy": report.load.is_busy},
         "ceilings": {
             "read_bytes_s": asdict(report.read_bytes_s),

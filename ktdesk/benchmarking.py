@@ -12,7 +12,6 @@ from ktdesk.bench_report import BenchReport
 from ktdesk.errors import UsageError
 from ktdesk.loading import loaded_engine
 from ktdesk.options import EngineOptions
-from ktdesk.planned_text import planned_facts
 from ktdesk.terminal import Progress
 from ktdesk_engine import kernels
 from ktdesk_engine.benchmark.ceilings import Probes
@@ -29,6 +28,7 @@ from ktdesk_engine.machine import available_memory_bytes, thread_places
 from ktdesk_engine.quants.formats import WeightType
 from ktdesk_wizard.plan.corrections import conditions_of_run, corrections_for
 from ktdesk_wizard.probe.machine_facts import MachineFacts
+from ktdesk_wizard.prove.compare import compared
 from ktdesk_wizard.prove.measuring import conditions_of, measured_run, memory_sample
 from ktdesk_wizard.prove.run import MeasuredRun
 
@@ -99,12 +99,13 @@ def bench_model(
         )
         run = measured_run(conditions, plan, rows, memory)
         about = _facts(path, model.weights) | {
-            "planned": planned_facts(run, corrections_for(conditions.model, earlier, conditions_of_run(run))),
             "cache": {"type": engine.config.cache_type, "token_bytes": _cache_token_bytes(engine)},
             "program": engine.config.program,
             "python_share": {name: asdict(share) for name, share in python.items()},
         }
-        return bench.report(_subject(engine), engine.config, rows, notes, about), run
+        report = bench.report(_subject(engine), engine.config, rows, notes, about)
+        corrections = corrections_for(conditions.model, earlier, conditions_of_run(run))
+        return replace(report, planned=tuple(compared(run, corrections))), run
 
 
 def bench_layer(plan: LayerPlan, options: EngineOptions) -> BenchReport:

@@ -16,7 +16,19 @@ from ktdesk_engine.errors import (
     UnsupportedError,
 )
 from ktdesk_profiles.errors import ProfileError
-from ktdesk_wizard.errors import FactsError, FetchError, HomeFolderError, SourceError, StoreError, WishError
+from ktdesk_wizard.errors import (
+    CancelledError,
+    DoesNotFitError,
+    FactsError,
+    FetchError,
+    HomeFolderError,
+    NotConfirmedError,
+    SourceError,
+    StoreError,
+    TrialError,
+    TrialMemoryError,
+    WishError,
+)
 
 _CODES: tuple[tuple[type[BaseException], ExitCode], ...] = (
     (KeyboardInterrupt, ExitCode.INTERRUPTED),
@@ -33,6 +45,11 @@ _CODES: tuple[tuple[type[BaseException], ExitCode], ...] = (
     (SourceError, ExitCode.MODEL_FILE),
     (FactsError, ExitCode.USAGE),
     (WishError, ExitCode.USAGE),
+    (DoesNotFitError, ExitCode.RESOURCES),
+    (TrialMemoryError, ExitCode.RESOURCES),
+    (TrialError, ExitCode.MODEL_FILE),
+    (NotConfirmedError, ExitCode.INTERRUPTED),
+    (CancelledError, ExitCode.INTERRUPTED),
     (ProfileError, ExitCode.USAGE),
     (HomeFolderError, ExitCode.RESOURCES),
     (FetchError, ExitCode.FETCH),

@@ -2,51 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from typing import Any
 
 from ktdesk.amounts import bytes_text
-from ktdesk_wizard.plan.corrections import NO_CORRECTIONS, Corrections
-from ktdesk_wizard.prove.run import MeasuredRun
+from ktdesk_wizard.prove.compare import Compared
 
 LABEL_WIDTH = 26
 
 
-def planned_facts(run: MeasuredRun, earlier: Corrections = NO_CORRECTIONS) -> list[dict[str, Any]]:
-    """A line each for memory and for every speed. planned: by earlier runs of the model too, where there are any.
-    error: planned by measured, less 1."""
-    facts: list[dict[str, Any]] = []
-    if run.memory is not None:
-        difference = earlier.memory_bytes()
-        planned = run.memory.planned_bytes + (difference[0] if difference else 0)
-        facts.append(_fact("memory", "bytes", planned, run.memory.peak_bytes, difference is not None))
-    for speed in run.speeds:
-        if speed.planned_tok_s is not None:
-            name = f"{speed.phase} {speed.num_tokens} at {speed.depth}"
-            factor = earlier.factor(speed.phase, speed.depth)
-            facts.append(_fact(name, "tok/s", speed.planned_tok_s * (factor or 1), speed.tok_s, factor is not None))
-    return facts
+def compared_facts(lines: Iterable[Compared]) -> list[dict[str, Any]]:
+    return [{**asdict(line), "error": line.error} for line in lines]
 
 
-def _fact(name: str, unit: str, planned: float, measured: float, is_corrected: bool) -> dict[str, Any]:
-    return {
-        "name": name,
-        "unit": unit,
-        "planned": planned,
-        "measured": measured,
-        "error": planned / measured - 1,
-        "corrected": is_corrected,
-    }
-
-
-def planned_lines(facts: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Planned for the bandwidth and the peak that were measured beside the samples."""
+def planned_lines(lines: Iterable[Compared]) -> Iterator[str]:
     yield f"{'':<{LABEL_WIDTH}}{'planned':>12}{'measured':>12}{'error':>9}"
-    for fact in facts:
-        is_bytes = fact["unit"] == "bytes"
+    for line in lines:
+        is_bytes = line.unit == "bytes"
         planned, measured = (
-            bytes_text(fact[key]) if is_bytes else f"{fact[key]:,.1f}" for key in ("planned", "measured")
+            bytes_text(value) if is_bytes else f"{value:,.1f}" for value in (line.planned, line.measured)
         )
-        corrected = "  corrected by earlier runs" if fact["corrected"] else ""
-        label = fact["name"] if is_bytes else f"{fact['name']}, tok/s"
-        yield f"{label:<{LABEL_WIDTH}}{planned:>12}{measured:>12}{fact['error']:>+9.1%}{corrected}"
+        label = line.name if is_bytes else f"{line.name}, tok/s"
+        corrected = "  corrected by earlier runs" if line.is_corrected else ""
+        yield f"{label:<{LABEL_WIDTH}}{planned:>12}{measured:>12}{line.error:>+9.1%}{corrected}"

@@ -123,8 +123,8 @@ def bench(
     comparison = None if stored is None or against is None else compare(report, stored, against)
     if not as_json:
         print(as_text(report, comparison))
-        if "planned" in report.facts:
-            print("\n" + "\n".join(planned_lines(report.facts["planned"])))
+        if report.planned:
+            print("\n" + "\n".join(planned_lines(report.planned)))
         return
     from ktdesk.bench_text import busy_warning
     from ktdesk.json_output import json_text

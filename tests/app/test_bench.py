@@ -257,10 +257,10 @@ def test_what_was_planned_stands_beside_it_and_a_second_run_is_corrected_by_the_
     bench = ("--home", tmp_path, "bench", model, "--prompt", "8", "--answer", "2", "--repeat", "1", "--json")
     first = facts_of(ktdesk(*bench))["planned"]
     assert [line["name"] for line in first] == ["memory", "prefill 8 at 0", "decode 2 at 0"]
-    assert not any(line["corrected"] for line in first)
+    assert not any(line["is_corrected"] for line in first)
     assert all(line["error"] == pytest.approx(line["planned"] / line["measured"] - 1) for line in first)
     second = facts_of(ktdesk(*bench))["planned"]
-    assert all(line["corrected"] for line in second)
+    assert all(line["is_corrected"] for line in second)
     plan = ktdesk("--home", tmp_path, "plan", model, "--explain").out
     assert "measured difference" in plan
 

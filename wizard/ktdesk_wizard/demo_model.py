@@ -39,17 +39,17 @@ def demo_model(profile: DemoProfile, folder: Path, *, source: Path | None = None
     """
     report = report or Silence()
     model = folder / f"{profile.name}.gguf"
-    if _is_made(profile, model):
+    if is_made(profile, model):
         if source is not None:
             report.step(f"{model} is made already: {source} is not needed")
         return model
     with _writing_to(folder), _locked(folder, report):
-        if not _is_made(profile, model):
+        if not is_made(profile, model):
             _make(profile, model, source, report)
     return model
 
 
-def _is_made(profile: DemoProfile, model: Path) -> bool:
+def is_made(profile: DemoProfile, model: Path) -> bool:
     """Whether a making came to its end here, of this profile, and the file has the size it had then."""
     try:
         made = json.loads(_note_path(model).read_text(encoding="utf-8"))

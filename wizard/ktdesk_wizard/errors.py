@@ -7,6 +7,11 @@ WizardError
 ├── FetchError        it could not be fetched: no network, no pip, no such name
 │   └── RefusedError  its source wants to know who asks
 ├── StoreError        a record of the store is damaged, or names no model
+├── DoesNotFitError   a plan needs more memory than there is
+├── TrialError        a model could not be loaded, asked or measured
+│   └── TrialMemoryError    for want of memory
+├── NotConfirmedError the user did not want to go on with a setup
+├── CancelledError    the user stopped it
 └── HomeFolderError   the user's data folder has no room, or cannot be written
 
 A message is one line that says what is wrong, where, and what to do.
@@ -45,3 +50,23 @@ class StoreError(WizardError):
 
 class HomeFolderError(WizardError):
     """The data folder has no room, or cannot be written."""
+
+
+class DoesNotFitError(WizardError):
+    """A plan needs more memory than there is."""
+
+
+class TrialError(WizardError):
+    """A model could not be loaded, asked or measured."""
+
+
+class TrialMemoryError(TrialError):
+    """For want of memory."""
+
+
+class NotConfirmedError(WizardError):
+    """The user did not want to go on."""
+
+
+class CancelledError(WizardError):
+    """The user stopped it."""

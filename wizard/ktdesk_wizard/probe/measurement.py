@@ -103,6 +103,14 @@ def with_measurement(facts: MachineFacts, folder: Path) -> MachineFacts:
     )
 
 
+def is_measured(facts: MachineFacts) -> bool:
+    """All that `measure` measures."""
+    return all(
+        fact.confidence == "measured"
+        for fact in (facts.memory.read_bytes_s, facts.cpu.peak_ops_s, facts.cpu.kernel_shares)
+    )
+
+
 def _load(folder: Path) -> Measurement | None:
     """None where there is none, or none that makes sense: it is only measured again."""
     try:

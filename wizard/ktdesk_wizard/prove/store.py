@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -53,12 +54,17 @@ def load_runs(data_folder: Path) -> tuple[MeasuredRun, ...]:
     return tuple(run for run in runs if run is not None)
 
 
+def run_from_facts(facts: Mapping[str, Any]) -> MeasuredRun:
+    """What `asdict` made of one. ValueError, TypeError or KeyError where it makes no sense."""
+    values = dict(facts)
+    speeds = tuple(_speed(speed) for speed in values.pop("speeds"))
+    memory = values.pop("memory")
+    return MeasuredRun(**values, speeds=speeds, memory=None if memory is None else _memory(memory))
+
+
 def _read(path: Path) -> MeasuredRun | None:
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-        speeds = tuple(_speed(speed) for speed in values.pop("speeds"))
-        memory = values.pop("memory")
-        run = MeasuredRun(**values, speeds=speeds, memory=None if memory is None else _memory(memory))
+        run = run_from_facts(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
     return run if all(isinstance(text, str) for text in (run.date, run.machine, run.build, run.model)) else None

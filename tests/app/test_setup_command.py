@@ -1,0 +1,66 @@
+"""`ktdesk setup` on the command line: without a terminal, with its exit codes, and what it prints at the end."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from running import RunKtdesk
+from trials import FakeTrials, measured_machine, measurement_of
+
+from ktdesk.exit_codes import ExitCode
+
+ModelNamed = Callable[[str], Path]
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ktdesk_wizard.setup.flow.Trials", FakeTrials)
+    measured_machine(Path(os.environ["KTDESK_HOME"]))
+
+
+def test_without_a_terminal_it_needs_yes_and_ends_with_the_command_to_chat(
+    ktdesk: RunKtdesk, tiny_model: ModelNamed
+) -> None:
+    model = tiny_model("qwen3moe")
+    result = ktdesk("setup", model)
+    assert result.code == ExitCode.USAGE
+    assert "add --yes" in result.error
+    result = ktdesk("setup", model, "--yes", "--context", "128")
+    assert result.code == ExitCode.OK
+    assert f"Chat with it: ktdesk chat {model} --context 128" in result.out
+    assert "measured" in result.out
+    assert "it answered 'Paris'" in result.err
+
+
+def test_json_holds_plan_run_and_errors(ktdesk: RunKtdesk, tiny_model: ModelNamed) -> None:
+    facts = json.loads(ktdesk("setup", tiny_model("qwen3moe"), "--yes", "--json").out)
+    assert facts["planned"][1]["error"] == pytest.approx(1 / 9)
+    assert facts["plan"]["verdict"]["kind"] == "fits"
+    assert facts["command"][:2] == ["ktdesk", "chat"]
+
+
+def test_what_cannot_be_set_up_is_one_line(
+    ktdesk: RunKtdesk, tiny_model: ModelNamed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tiny_model("qwen3moe")
+    (tmp_path / "text.gguf").write_text("no model")
+    (tmp_path / "file").touch()
+    for arguments, code, message in (
+        ((tmp_path / "absent.gguf",), ExitCode.MODEL_FILE, "absent.gguf"),
+        ((tmp_path / "text.gguf",), ExitCode.MODEL_FILE, "text.gguf"),
+        ((model, "--max-memory", "0.001"), ExitCode.RESOURCES, "--force goes on"),
+        ((model, "--context", "99999"), ExitCode.USAGE, "trained for 512"),
+        ((model, "--device", "cpu", "--max-gpu-memory", "3"), ExitCode.USAGE, "contradicts"),
+        ((model, "--compute", "int8"), ExitCode.USAGE, "--compute must be"),
+    ):
+        result = ktdesk("setup", *arguments, "--yes")
+        assert result.code == code, result.err
+        assert message in result.error
+    monkeypatch.setattr("ktdesk_wizard.setup.work.measure", measurement_of)
+    result = ktdesk("--home", tmp_path / "file", "setup", model, "--yes")
+    assert result.code == ExitCode.RESOURCES
+    assert "cannot be kept" in result.error

@@ -1,0 +1,251 @@
+"""Setups: every step tells what it does, a kill at any of them costs nothing, and nothing is done twice."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from benchmarks import use_small_probes
+from trials import FakeTrial, FakeTrials, LocalTrials, measured_machine
+
+from ktdesk_wizard.errors import CancelledError, DoesNotFitError, NotConfirmedError, TrialError, TrialMemoryError
+from ktdesk_wizard.plan.wishes import Wishes
+from ktdesk_wizard.prove.store import load_runs
+from ktdesk_wizard.setup.flow import Listener, Setup
+from ktdesk_wizard.setup.messages import Task
+from ktdesk_wizard.setup.sources import FileSource
+from ktdesk_wizard.setup.step import STEPS, Step, StepName
+from ktdesk_wizard.setup.trials import Trials
+from ktdesk_wizard.setup.wanted import Wanted
+
+ModelNamed = Callable[[str], Path]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    folder = tmp_path / "home"
+    measured_machine(folder)
+    return folder
+
+
+@pytest.fixture
+def model(tiny_model: ModelNamed) -> Path:
+    return tiny_model("qwen3moe")
+
+
+def setup_of(
+    model: Path,
+    home: Path,
+    listener: Listener = lambda step: None,
+    trials: Trials | None = None,
+    wanted: Wanted | None = None,
+) -> Setup:
+    wanted = wanted or Wanted(str(model), is_confirmed=True)
+    return Setup(wanted, FileSource(model), home, listener, trials or FakeTrials())
+
+
+def test_every_step_runs_in_order_and_ends_done_with_a_line(model: Path, home: Path) -> None:
+    seen: list[Step] = []
+    setup = setup_of(model, home, seen.append)
+    assert [step.state for step in setup.steps] == ["waiting"] * len(STEPS)
+    outcome = setup.run()
+    assert [step.name for step in seen if step.state == "done"] == list(STEPS)
+    assert all(step.result and step.failure is None for step in setup.steps)
+    (advance,) = (step.advance for step in seen if step.advance is not None)
+    assert (advance.share, advance.unit, advance.note) == (0.5, "bytes", "packing")
+    assert outcome.command[:3] == ("ktdesk", "chat", str(model))
+    assert outcome.answer == "Paris"
+    assert [line.error for line in outcome.compared] == pytest.approx([0, 1 / 9], abs=1e-9)
+    assert json.loads(outcome.kept.read_text())["run"]["speeds"][0]["tok_s"] == 90
+    assert load_runs(home) == (outcome.run,)
+    assert [path.suffixes for path in outcome.kept.parent.iterdir()] == [outcome.kept.suffixes]
+
+
+def test_a_model_is_really_loaded_asked_and_measured(model: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_small_probes(monkeypatch)
+    setup = setup_of(model, home, trials=LocalTrials())
+    outcome = setup.run()
+    names = [line.name for line in outcome.compared]
+    assert names[0] == "memory"
+    assert [name.split()[0] for name in names[1:]] == ["prefill", "decode"]
+    assert setup.step("smoke").result.startswith("it answered")
+    assert load_runs(home) == (outcome.run,)
+
+
+def test_a_rehearsal_and_its_process_are_real(model: Path, home: Path) -> None:
+    trials = Trials()
+    task = Task(str(model), str(home), 64, "f16", "auto", 1, is_rehearsal=True)
+    found = trials.begin(task).wait_for("rehearse")
+    assert found["num_tensors"] > 10
+    assert found["cache_bytes"] > 0
+    with pytest.raises(TrialError, match="ended with exit code 0"):
+        trials.begin(task).wait_for("load")
+    process = trials.begin(replace(task, is_rehearsal=False))
+    process.kill()
+    with pytest.raises(TrialMemoryError, match="killed"):
+        process.wait_for("load")
+    trials.end()
+
+
+def test_a_rehearsal_refuses_what_loading_would(model: Path, home: Path) -> None:
+    """A cache whose blocks do not fit the heads, and one that no machine has room for."""
+    trials = LocalTrials()
+    task = Task(str(model), str(home), 64, "f16", "auto", 1, is_rehearsal=True)
+    with pytest.raises(TrialError, match="refused by the system"):
+        trials.begin(replace(task, context=2**50)).wait_for("rehearse")
+    with pytest.raises(TrialError, match="no such file"):
+        trials.begin(replace(task, path="absent.gguf")).wait_for("rehearse")
+
+
+NOTED = {"rehearse": {"rehearse"}, "confirm": {"rehearse", "confirm"}}
+NOTED |= dict.fromkeys(("pull", "load", "smoke"), NOTED["confirm"])
+NOTED |= dict.fromkeys(("prove", "save"), NOTED["confirm"] | {"load", "smoke", "prove"})
+"""What a setup need not do again that was killed when this step was done."""
+
+
+def killed_at(model: Path, home: Path, name: str, state: str) -> int:
+    """What the process ended with."""
+
+    def listener(step: Step) -> None:
+        if (step.name, step.state) == (name, state):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    process = multiprocessing.get_context("fork").Process(target=lambda: setup_of(model, home, listener).run())
+    process.start()
+    process.join()
+    assert process.exitcode is not None
+    return process.exitcode
+
+
+@pytest.mark.parametrize("state", ["running", "done"])
+@pytest.mark.parametrize("name", STEPS)
+def test_killed_at_any_step_it_goes_on_where_it_was(model: Path, home: Path, name: StepName, state: str) -> None:
+    assert killed_at(model, home, name, state) == -signal.SIGKILL
+    trials = FakeTrials()
+    setup = setup_of(model, home, trials=trials)
+    setup.run()
+    last_done = name if state == "done" else STEPS[max(STEPS.index(name) - 1, 0)]
+    noted = set() if (name, state) == ("save", "done") else NOTED.get(last_done, set())
+    before = {step.name for step in setup.steps if step.is_from_before}
+    assert before == {"measure", "pull"} | noted
+    assert len(trials.tasks) == ("rehearse" not in before) + ("load" not in before)
+    assert len(load_runs(home)) == 1
+
+
+def test_the_context_that_was_confirmed_stays_though_memory_is_less_now(
+    model: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop_at_load(step: Step) -> None:
+        if step.name == "load":
+            raise KeyboardInterrupt
+
+    first = setup_of(model, home, stop_at_load)
+    with pytest.raises(KeyboardInterrupt):
+        first.run()
+    assert first.work.plan is not None
+    monkeypatch.setattr("ktdesk_wizard.plan.planner.decide_context", lambda wish, *_: wish or 64)
+    second = setup_of(model, home)
+    assert second.run().plan.context == first.work.plan.context
+    assert second.step("confirm").is_from_before
+
+
+def test_the_question_waits_for_an_answer_from_any_thread(model: Path, home: Path) -> None:
+    asked = threading.Event()
+
+    def listener(step: Step) -> None:
+        if step.state == "asking":
+            assert "memory?" in step.result
+            asked.set()
+
+    setup = setup_of(model, home, listener, wanted=Wanted(str(model)))
+    outcomes: list[object] = []
+    thread = threading.Thread(target=lambda: outcomes.append(setup.run()))
+    thread.start()
+    assert asked.wait(60)
+    setup.answer(True)
+    thread.join(60)
+    assert len(outcomes) == 1
+
+
+def test_a_no_ends_it_and_nothing_was_loaded(model: Path, home: Path) -> None:
+    setup = setup_of(model, home, wanted=Wanted(str(model)))
+    setup._listener = lambda step: setup.answer(False) if step.state == "asking" else None
+    with pytest.raises(NotConfirmedError):
+        setup.run()
+    assert setup.step("confirm").state == "cancelled"
+    assert setup.step("pull").state == "waiting"
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_it_can_be_stopped_at_every_step(model: Path, home: Path, name: str) -> None:
+    def listener(step: Step) -> None:
+        if step.name == name and step.state in ("running", "asking"):
+            setup.cancel()
+
+    setup = setup_of(model, home, listener, wanted=Wanted(str(model), is_confirmed=name != "confirm"))
+    with pytest.raises(CancelledError):
+        setup.run()
+    states = {step.name: step.state for step in setup.steps}
+    assert states[name] == "cancelled"  # type: ignore[index]
+    assert setup_of(model, home).run().answer == "Paris"
+
+
+def test_a_failed_step_tells_cause_and_what_to_do_and_is_tried_again(model: Path, home: Path) -> None:
+    class NoMemory(FakeTrials):
+        def begin(self, task: Task) -> FakeTrial:  # type: ignore[override]
+            if not task.is_rehearsal:
+                raise TrialMemoryError("out of memory")
+            return super().begin(task)
+
+    setup = setup_of(model, home, trials=NoMemory())
+    with pytest.raises(TrialMemoryError):
+        setup.run()
+    failure = setup.step("load").failure
+    assert failure is not None
+    assert failure.cause == "out of memory"
+    assert "--context" in failure.advice
+    assert setup.step("smoke").state == "waiting"
+    assert setup_of(model, home).run().answer == "Paris"
+
+
+def test_what_does_not_fit_is_refused_and_force_overrules_it(model: Path, home: Path) -> None:
+    wishes = Wishes(max_memory_bytes=1 << 20)
+    setup = setup_of(model, home, wanted=Wanted(str(model), wishes, is_confirmed=True))
+    with pytest.raises(DoesNotFitError, match="--force"):
+        setup.run()
+    insisted = setup_of(model, home, wanted=Wanted(str(model), wishes, is_confirmed=True, insists=True))
+    assert insisted.run().plan.verdict.kind == "does not fit"
+
+
+def test_another_wish_is_another_setup_and_starting_over_forgets(model: Path, home: Path) -> None:
+    def stop_at_load(step: Step) -> None:
+        if step.name == "load":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        setup_of(model, home, stop_at_load).run()
+    for wanted in (
+        Wanted(str(model), Wishes(context=128), is_confirmed=True),
+        Wanted(str(model), is_confirmed=True, starts_over=True),
+    ):
+        setup = setup_of(model, home, wanted=wanted)
+        setup.run()
+        assert not setup.step("rehearse").is_from_before
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"steps": {}}'])
+def test_a_damaged_journal_is_as_none(model: Path, home: Path, text: str) -> None:
+    setup = setup_of(model, home)
+    path = setup.work._journal.path
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    again = setup_of(model, home)
+    again.run()
+    assert not again.step("rehearse").is_from_before

@@ -1,0 +1,310 @@
+"""What the steps of a setup do. A step returns what there is to say of it; what outlives a kill it notes itself."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from ktdesk_wizard.errors import DoesNotFitError, HomeFolderError, TrialError
+from ktdesk_wizard.plan.corrections import conditions_of, corrections_for
+from ktdesk_wizard.plan.model import PlannedModel, model_of_file
+from ktdesk_wizard.plan.plan import MEMORY, Plan
+from ktdesk_wizard.plan.planner import make_plan
+from ktdesk_wizard.plan.wishes import engine_abilities
+from ktdesk_wizard.probe.machine_facts import MachineFacts
+from ktdesk_wizard.probe.measurement import is_measured, measure, save_measurement, with_measurement
+from ktdesk_wizard.probe.probe import probe
+from ktdesk_wizard.prove.compare import Compared, compared
+from ktdesk_wizard.prove.run import MeasuredRun, engine_build
+from ktdesk_wizard.prove.store import load_runs, run_from_facts, save_run
+from ktdesk_wizard.setup.journal import FOLDER, Journal
+from ktdesk_wizard.setup.messages import Part, Task
+from ktdesk_wizard.setup.outcome import Outcome
+from ktdesk_wizard.setup.sources import ModelSource
+from ktdesk_wizard.setup.step import StepName, Unit
+from ktdesk_wizard.setup.trials import Facts, Trial, Trials
+from ktdesk_wizard.setup.wanted import Wanted
+
+GIB = 2**30
+MAX_SHOWN = 60
+ADVICE: dict[StepName, str] = {
+    "probe": "`ktdesk probe --sources` shows what could be read",
+    "measure": "`ktdesk doctor` shows what is wrong with this machine",
+    "plan": "`ktdesk plan MODEL --explain` shows the bytes and what else would fit",
+    "rehearse": "take another file or quantization; --force goes on all the same",
+    "confirm": "add --yes",
+    "pull": "the same command goes on where it was",
+    "load": "`ktdesk doctor` shows what is wrong with this machine; --context asks for less memory",
+    "smoke": "`ktdesk models verify` checks the file",
+    "prove": "the same command tries again",
+    "save": "name a folder that can be written with --home",
+}
+
+
+@dataclass(frozen=True)
+class Done:
+    result: str
+    is_from_before: bool = False
+
+
+class Watcher(Protocol):
+    """Who is told how far a step is. Each of them may raise, to stop."""
+
+    def advance(self, name: StepName, done: float, total: float, unit: Unit, note: str = "") -> None: ...
+
+    def check_cancelled(self) -> None: ...
+
+    def ask(self, question: str) -> None: ...
+
+
+class _StepReport:
+    """A `Report` for what a step calls."""
+
+    def __init__(self, watcher: Watcher, name: StepName) -> None:
+        self._watcher, self._name, self._note = watcher, name, ""
+
+    def step(self, what: str) -> None:
+        self._note = what
+        self._watcher.advance(self._name, 0, 0, "bytes", what)
+
+    def advance(self, done_bytes: int, total_bytes: int) -> None:
+        self._watcher.advance(self._name, done_bytes, total_bytes, "bytes", self._note)
+
+
+class Work:
+    def __init__(
+        self,
+        wanted: Wanted,
+        source: ModelSource,
+        data_folder: Path,
+        journal: Journal,
+        trials: Trials,
+        watcher: Watcher,
+    ) -> None:
+        self._wanted, self._source, self._data_folder = wanted, source, data_folder
+        self._journal, self._trials, self._watcher = journal, trials, watcher
+        self.facts: MachineFacts | None = None
+        self.model: PlannedModel | None = None
+        self.plan: Plan | None = None
+        self.header: Path | None = None
+        self.path: Path | None = None
+        self.run: MeasuredRun | None = None
+        self.compared: tuple[Compared, ...] = ()
+        self.answer = ""
+        self.kept: Path | None = None
+        self._trial: Trial | None = None
+        self._tried: dict[str, Any] = {}
+        """What came of each part."""
+        self._key: dict[str, Any] = {}
+
+    def do(self, name: StepName) -> Done:
+        steps: dict[StepName, Callable[[], Done]] = {
+            "probe": self._probe,
+            "measure": self._measure,
+            "plan": self._plan,
+            "rehearse": self._rehearse,
+            "confirm": self._confirm,
+            "pull": self._pull,
+            "load": self._load,
+            "smoke": self._smoke,
+            "prove": self._prove,
+            "save": self._save,
+        }
+        return steps[name]()
+
+    def outcome(self) -> Outcome:
+        assert self.path is not None
+        assert self.plan is not None
+        assert self.run is not None
+        assert self.kept is not None
+        return Outcome(self.path, self.plan, self.run, self.compared, self.answer, self.command, self.kept)
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """To chat."""
+        assert self.plan is not None
+        assert self.path is not None
+        name = self._source.command_name(self.path)
+        return tuple(name if word in (self.plan.source, "FILE.gguf") else word for word in self.plan.command)
+
+    def _probe(self) -> Done:
+        self.facts = facts = probe(self._data_folder / "models")
+        cpu, memory = facts.cpu, facts.memory
+        available = "unknown" if memory.available_bytes.value is None else _gib(memory.available_bytes.value)
+        cards = f", {len(facts.gpus.gpus)} cards" if facts.gpus.gpus else ""
+        name = cpu.name.value or "a processor that does not tell its name"
+        return Done(f"{name}, {cpu.num_threads.value} threads, {cpu.isa.value}; {available} available{cards}")
+
+    def _measure(self) -> Done:
+        """What was measured of this machine is good until it is measured again."""
+        assert self.facts is not None
+        known = with_measurement(self.facts, self._data_folder)
+        is_old = is_measured(known) and not self._wanted.measures_again
+        if not is_old:
+            save_measurement(measure(self.facts), self._data_folder)
+            known = with_measurement(self.facts, self._data_folder)
+        self.facts = known
+        read, peak = known.memory.read_bytes_s, known.cpu.peak_ops_s
+        assert read.value is not None
+        assert peak.value is not None
+        return Done(f"reads {read.value / 1e9:.1f} GB/s, multiplies {peak.value / 1e12:.2f} T a second", is_old)
+
+    def _plan(self) -> Done:
+        """With the context of the interrupted setup, where there was one: what was confirmed stays."""
+        assert self.facts is not None
+        self.header = self._source.header(_StepReport(self._watcher, "plan"))
+        self.model = model_of_file(self.header)
+        before = self._journal.note_of("plan")
+        wishes = self._wanted.wishes
+        if isinstance(before, dict) and before.get("model") == self.model.fingerprint:
+            wishes = replace(wishes, context=before["context"])
+        runs = load_runs(self._data_folder)
+        corrections = corrections_for(self.model, runs, conditions_of(self.facts, wishes, engine_build()))
+        self.plan = plan = make_plan(self.facts, self.model, wishes, engine_abilities(), corrections)
+        if plan.verdict.kind == "does not fit" and not self._wanted.insists:
+            change = f"; it would fit with {plan.verdict.change}" if plan.verdict.change else ""
+            raise DoesNotFitError(f"{plan.verdict.message}{change}; --force goes on all the same")
+        self._journal.keep("plan", {"model": self.model.fingerprint, "context": plan.context})
+        speeds = [f"{p.what.split()[0]} {p.tok_s:,.0f}" for p in (plan.prefill, plan.decode) if p.tok_s is not None]
+        told = f"; {', '.join(speeds)} tok/s" if speeds else ""
+        return Done(f"{plan.verdict.kind}: {_gib(plan.bytes_of(MEMORY))}, context {plan.context:,}{told}")
+
+    def _rehearse(self) -> Done:
+        assert self.header is not None
+        assert self.model is not None
+        key = {"model": self.model.fingerprint, **asdict(self._task(self.header, is_rehearsal=True))}
+        if self._journal.note_of("rehearse") == key:
+            return Done("nothing to be refused later", is_from_before=True)
+        try:
+            found = self._trials.begin(self._task(self.header, is_rehearsal=True)).wait_for("rehearse")
+        except TrialError as error:
+            if not self._wanted.insists:
+                raise
+            return Done(f"failed, but --force goes on: {error}")
+        self._journal.keep("rehearse", key)
+        return Done(
+            f"{found['num_tensors']} tensors and {found['num_kinds']} kinds of matrices are as the engine takes"
+        )
+
+    def _task(self, path: Path, *, is_rehearsal: bool = False) -> Task:
+        assert self.plan is not None
+        return Task(
+            path=str(path.absolute()),
+            data_folder=str(self._data_folder),
+            context=self.plan.context,
+            cache_type=self.plan.cache_type,
+            compute="float32" if self._wanted.wishes.exact else "auto",
+            num_threads=self._wanted.wishes.num_threads,
+            is_rehearsal=is_rehearsal,
+        )
+
+    def _confirm(self) -> Done:
+        """Once for a plan: a resumed setup does not ask again, unless the plan became another."""
+        assert self.plan is not None
+        note = {"source": self.plan.source, "context": self.plan.context, "quantization": self.plan.quantization}
+        if self._journal.note_of("confirm") == note:
+            return Done("confirmed before", is_from_before=True)
+        missing = self._source.missing_bytes
+        fetch = f"fetch {_gib(missing)}, then " if missing else ""
+        if not self._wanted.is_confirmed:
+            self._watcher.ask(f"{fetch}load {self.plan.model} with {_gib(self.plan.bytes_of(MEMORY))} of memory?")
+        self._journal.keep("confirm", note)
+        return Done("by --yes" if self._wanted.is_confirmed else "yes")
+
+    def _pull(self) -> Done:
+        is_here = not self._source.missing_bytes
+        self.path = self._source.fetch(_StepReport(self._watcher, "pull"))
+        return Done(str(self.path), is_from_before=is_here)
+
+    def _load(self) -> Done:
+        """Begins the process that loads, asks and measures. What an earlier run found of the same file stays."""
+        assert self.path is not None
+        task, status = self._task(self.path), self.path.stat()
+        self._key = {**asdict(task), "bytes": status.st_size, "changed": status.st_mtime_ns}
+        before = self._journal.note_of("prove")
+        if isinstance(before, dict) and before.get("key") == self._key:
+            self._tried = before
+        else:
+            self._trial = self._trials.begin(task)
+        return self._done_part("load", lambda facts: f"in {facts['seconds']:.1f} s")
+
+    def _done_part(self, part: Part, told: Callable[[Facts], str]) -> Done:
+        """Of the process, or of the earlier run."""
+        if self._trial is None:
+            return Done(told(self._tried[part]), is_from_before=True)
+        unit: Unit = "bytes" if part == "load" else "samples"
+
+        def advance(facts: Facts) -> None:
+            note = str(facts.get("note", ""))
+            self._watcher.advance(part, float(facts["done"]), float(facts["total"]), unit, note)
+
+        self._tried[part] = dict(self._trial.wait_for(part, advance))
+        return Done(told(self._tried[part]))
+
+    def _smoke(self) -> Done:
+        done = self._done_part("smoke", _answer_text)
+        self.answer = str(self._tried["smoke"]["text"])
+        return done
+
+    def _prove(self) -> Done:
+        """Kept for the next plans, once."""
+        done = self._done_part("prove", lambda facts: "")
+        if self._trial is not None:
+            self._journal.keep("prove", {"key": self._key, **self._tried})
+        self.run = run_from_facts(self._tried["prove"])
+        runs = load_runs(self._data_folder)
+        assert self.model is not None
+        assert self.facts is not None
+        wishes = self._wanted.wishes
+        earlier = tuple(run for run in runs if run != self.run)
+        corrections = corrections_for(self.model, earlier, conditions_of(self.facts, wishes, engine_build()))
+        self.compared = tuple(compared(self.run, corrections))
+        if self.run not in runs:
+            save_run(self.run, self._data_folder)
+        errors = [f"{line.name} {line.error:+.0%}" for line in self.compared]
+        return replace(done, result=f"planned against measured: {', '.join(errors)}")
+
+    def _save(self) -> Done:
+        assert self.plan is not None
+        assert self.run is not None
+        name = self._journal.path.name.removesuffix(".journal.json")
+        self.kept = self._data_folder / FOLDER / f"{name}.json"
+        facts = {
+            "model": self._wanted.model,
+            "path": str(self.path),
+            "command": self.command,
+            "plan": asdict(self.plan),
+            "run": asdict(self.run),
+        }
+        _write(self.kept, facts)
+        self._journal.remove()
+        return Done(str(self.kept))
+
+
+def _write(path: Path, facts: Mapping[str, Any]) -> None:
+    """Whole or not at all."""
+    part = path.with_suffix(f".{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(json.dumps(facts, indent=2), encoding="utf-8")
+        part.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            part.unlink()
+        raise HomeFolderError(f"{path}: the setup cannot be kept: {error.strerror or error}") from None
+
+
+def _answer_text(facts: Facts) -> str:
+    text = str(facts["text"])
+    shown = text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
+    doubt = "" if facts["is_like_words"] else "; that does not look like words: look at the file and its quantization"
+    return f"it answered {shown!r}{doubt}"
+
+
+def _gib(num_bytes: float) -> str:
+    return f"{num_bytes / GIB:.1f} GiB"
