@@ -6,7 +6,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from ktdesk.loaded_engine import LoadedEngine
+from ktdesk.loaded_engine import LoadedEngine, engine_note
 from ktdesk.options import AnswerOptions, SamplingOptions
 from ktdesk_engine.answer import StreamEvent
 from ktdesk_engine.config import Request, SamplingConfig
@@ -42,6 +42,11 @@ class AskedModel(Protocol):
         """How it is run."""
         ...
 
+    @property
+    def engine_note(self) -> str | None:
+        """For people, where it is not ktdesk's own engine that computes it."""
+        ...
+
     def stream(self, asked: Asked) -> Generator[StreamEvent, None, None]:
         """Raises what the engine raises. Closing it cancels."""
         ...
@@ -72,6 +77,10 @@ class LocalModel:
     @property
     def config_facts(self) -> dict[str, Any]:
         return asdict(self.engine.config)
+
+    @property
+    def engine_note(self) -> str | None:
+        return engine_note(self.engine)
 
     def stream(self, asked: Asked) -> Generator[StreamEvent, None, None]:
         return self.engine.stream(request_of(self.engine, asked))

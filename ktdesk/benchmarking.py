@@ -80,7 +80,7 @@ def bench_model(
     path: Path, plan: ModelPlan, options: EngineOptions, facts: MachineFacts, earlier: Sequence[MeasuredRun]
 ) -> tuple[BenchReport, MeasuredRun]:
     """options without a context: the plan knows it. earlier: runs that correct what is planned."""
-    with loaded_engine(path, replace(options, context=plan.context)) as engine:
+    with loaded_engine(path, replace(options, context=plan.context), Engine.load) as engine:
         model = ModelBench(engine, plan)
         conditions = conditions_of(engine, facts)
         bench = Bench(plan.repeat)

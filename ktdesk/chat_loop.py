@@ -29,6 +29,8 @@ def chat_with(model: AskedModel, answer: AnswerOptions, sampling: SamplingOption
     chat = Chat(model, answer, sampling)
     if sys.stdin.isatty():
         note(f"{on_one_line(model.title)}, context {model.context:,} tokens. /help lists commands.")
+        if model.engine_note is not None:
+            note(model.engine_note)
     for line in _lines():
         if not chat.take(line):
             return

@@ -17,6 +17,7 @@ from ktdesk.server_records import ServerRecord, health_of, running_servers
 from ktdesk.settings import KEY_VARIABLE, Settings
 from ktdesk.starting import StartedServer, only_starter
 from ktdesk.terminal import Progress, note, on_one_line
+from ktdesk_engine.engine_choice import load_engine
 
 SECONDS_BETWEEN_LOOKS = 0.1
 
@@ -31,7 +32,7 @@ def asked_model(
     if model is not None:
         yield model
         return
-    with loaded_engine(path, options) as engine:
+    with loaded_engine(path, options, load_engine) as engine:
         yield LocalModel(engine)
 
 

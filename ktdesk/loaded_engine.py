@@ -24,6 +24,11 @@ class LoadedEngine(Protocol):
         ...
 
     @property
+    def missing(self) -> tuple[str, ...]:
+        """What it has not, of what ktdesk's own engine has."""
+        ...
+
+    @property
     def context(self) -> int:
         """Tokens of prompt and answer together."""
         ...
@@ -54,3 +59,10 @@ class LoadedEngine(Protocol):
     def stream(self, request: Request) -> Generator[StreamEvent, None, None]:
         """Answers on this thread: not where a server's thread has the engine. Closing it cancels."""
         ...
+
+
+def engine_note(engine: LoadedEngine) -> str | None:
+    """For people, where it is not ktdesk's own engine."""
+    if engine.config.engine == "ktdesk":
+        return None
+    return f"llama.cpp computes it, without {', and without '.join(engine.missing)}"

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from ktdesk.options import EngineOptions
 from ktdesk.terminal import Progress, on_one_line
-from ktdesk_engine.engine import Engine
+from ktdesk_engine.config import EngineConfig
 from ktdesk_engine.load_progress import LoadProgress
+from ktdesk_engine.text_engine import TextEngine
+
+AnyEngine = TypeVar("AnyEngine", bound=TextEngine)
 
 
 @contextmanager
-def loaded_engine(path: Path, options: EngineOptions) -> Iterator[Engine]:
+def loaded_engine(
+    path: Path,
+    options: EngineOptions,
+    load: Callable[[Path, EngineConfig, Callable[[LoadProgress], None]], AnyEngine],
+) -> Iterator[AnyEngine]:
     """The engine, ready to answer; closed at the end. On a terminal the progress is shown while it lasts."""
     progress = Progress()
 
@@ -24,7 +32,7 @@ def loaded_engine(path: Path, options: EngineOptions) -> Iterator[Engine]:
     if progress.rewrites:
         progress.step(f"Loading {on_one_line(path.name)}")
     try:
-        engine = Engine.load(path, options.config, show)
+        engine = load(path, options.config, show)
     finally:
         progress.erase()
     with engine:

@@ -5,7 +5,7 @@ The parts are tried one by one, as loading does, so that one problem does not hi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -19,8 +19,8 @@ from ktdesk.failures import describe, exit_code_of
 from ktdesk_engine import kernels
 from ktdesk_engine.backends.cpu import CpuBackend
 from ktdesk_engine.chat.template import ChatTemplate
-from ktdesk_engine.config import SamplingConfig
-from ktdesk_engine.engine import recommended_sampling
+from ktdesk_engine.config import EngineName, SamplingConfig
+from ktdesk_engine.engine_choice import check_with_llamacpp
 from ktdesk_engine.errors import EngineError, ModelFileError
 from ktdesk_engine.gguf.file import GGUFFile, TensorInfo
 from ktdesk_engine.machine import available_memory_bytes
@@ -28,6 +28,7 @@ from ktdesk_engine.memory import decide_cache_type, decide_context
 from ktdesk_engine.models.base import Decoder
 from ktdesk_engine.models.registry import family_of
 from ktdesk_engine.quants.formats import WeightType
+from ktdesk_engine.text_engine import recommended_sampling
 from ktdesk_engine.tokenizer.tokenizer import Tokenizer
 from ktdesk_wizard.tensor_classes import TensorGroup, group_tensors
 
@@ -100,14 +101,19 @@ class ModelReport:
     template: TemplateFacts | None
     sampling: SamplingConfig | None
     problems: tuple[Problem, ...]
+    """Why ktdesk's own engine does not run it."""
+    engine: EngineName | None
+    """That runs it; None where none does."""
+    not_by_llamacpp: str | None
+    """Why llama.cpp does not run it either, where it is the one to ask."""
 
     @property
     def runs(self) -> bool:
-        return not self.problems
+        return self.engine is not None
 
     @property
     def exit_code(self) -> ExitCode:
-        return self.problems[0].exit_code if self.problems else ExitCode.OK
+        return ExitCode.OK if self.runs else self.problems[0].exit_code
 
     @property
     def num_bytes(self) -> int:
@@ -151,6 +157,9 @@ def read_report(path: Path) -> ModelReport:
         tokenizer = trials.attempt("tokenizer", lambda: Tokenizer.from_gguf(file))
         if model is not None:
             _try_sizes(file, model, tokenizer, trials)
+        template = trials.attempt("chat template", lambda: _template_facts(file, trials))
+        sampling = trials.attempt("sampling", lambda: recommended_sampling(path, file.keys))
+        engine, not_by_llamacpp = _engine_of(file, trials.problems)
         return ModelReport(
             path=path,
             shards=tuple((shard, shard.stat().st_size) for shard in file.shards),
@@ -162,10 +171,25 @@ def read_report(path: Path) -> ModelReport:
             context_length=_integer(file, f"{architecture}.context_length"),
             tensors=group_tensors(file.tensors.values()),
             tokenizer=None if tokenizer is None else _tokenizer_facts(file, tokenizer),
-            template=trials.attempt("chat template", lambda: _template_facts(file, trials)),
-            sampling=trials.attempt("sampling", lambda: recommended_sampling(path, file.keys)),
+            template=template,
+            sampling=sampling,
             problems=tuple(trials.problems),
+            engine=engine,
+            not_by_llamacpp=not_by_llamacpp,
         )
+
+
+def _engine_of(file: GGUFFile, problems: Sequence[Problem]) -> tuple[EngineName | None, str | None]:
+    """The one that runs it; and why llama.cpp does not, where all that is wrong is that ours does not know it."""
+    if not problems:
+        return "ktdesk", None
+    if any(problem.exit_code is not ExitCode.UNSUPPORTED for problem in problems):
+        return None, None
+    try:
+        check_with_llamacpp(file)
+    except EngineError as error:
+        return None, describe(error)
+    return "llamacpp", None
 
 
 def _try_types(file: GGUFFile, trials: Trials) -> None:

@@ -10,7 +10,7 @@ import typer
 from ktdesk.text_input import argument_text
 
 if TYPE_CHECKING:  # help must answer without the engine
-    from ktdesk_engine.config import CacheType, Compute, EngineConfig, SamplingConfig
+    from ktdesk_engine.config import CacheType, Compute, EngineConfig, EngineName, SamplingConfig
 
 
 KeepAlive = Annotated[
@@ -94,6 +94,9 @@ class EngineOptions:
         int | None,
         typer.Option(help="Tokens of prompt and answer together.", show_default="as trained, if it fits"),
     ] = None
+    engine: Annotated[
+        str, typer.Option(help="ktdesk, or llamacpp where that extra is installed. auto: ktdesk's where it can.")
+    ] = "auto"
     threads: Annotated[int | None, typer.Option(help="Threads to compute on.", show_default="a core each")] = None
     compute: Annotated[
         str,
@@ -130,6 +133,7 @@ class EngineOptions:
         compute = cast("Compute", self.compute)  # EngineConfig checks it
         cache_type = cast("CacheType | None", self.cache_type)
         return EngineConfig(
+            engine=cast("EngineName", self.engine),
             compute=compute,
             cache_type=cache_type,
             context=self.context,

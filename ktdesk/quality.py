@@ -63,9 +63,9 @@ def measure(path: Path, text: Text, options: EngineOptions, window: int, max_tok
     The exact path leaves its weights in the file, so that memory holds one copy of them.
     """
     exact = replace(options, compute="float32", isa=None, context=None, cache_type=None)
-    with loaded_engine(path, exact) as reference:
+    with loaded_engine(path, exact, Engine.load) as reference:
         windows, num_tokens = _windows(reference, text, window, max_tokens)
-        with loaded_engine(path, options) as tested:
+        with loaded_engine(path, options, Engine.load) as tested:
             started = time.perf_counter()
             results = list(_with_progress(evaluate(reference.score, tested.score, windows), len(windows)))
             seconds = time.perf_counter() - started

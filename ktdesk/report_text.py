@@ -42,6 +42,8 @@ def to_json(report: ModelReport) -> str:
         "isa": kernels.default_isa(),
         "no_tiles": kernels.why_no_amx(),
         "runs": report.runs,
+        "engine": report.engine,
+        "not_by_llamacpp": report.not_by_llamacpp,
         "problems": [asdict(problem) for problem in report.problems],
     }
     return json_text(facts)
@@ -104,12 +106,17 @@ def _tensors(report: ModelReport) -> Iterator[str]:
 
 
 def _verdict(report: ModelReport) -> Iterator[str]:
-    if report.runs:
+    if report.engine == "ktdesk":
         yield "It runs."
         return
-    yield "It does not run:"
+    if report.engine == "llamacpp":
+        yield "It runs on llama.cpp, without what only ktdesk's own engine has (docs/llamacpp.md); for that one:"
+    else:
+        yield "It does not run:"
     for problem in report.problems:
         yield f"- {problem.part}: {on_one_line(problem.message)} (exit code {problem.exit_code:d})"
+    if report.not_by_llamacpp is not None:
+        yield f"- {on_one_line(report.not_by_llamacpp)}"
 
 
 def _line(label: str, value: str) -> str:

@@ -49,6 +49,11 @@ class ServerModel:
     def config_facts(self) -> dict[str, Any]:
         return dict(self._facts["config"])
 
+    @property
+    def engine_note(self) -> str | None:
+        note = self._facts["engine_note"]
+        return None if note is None else str(note)
+
     def stream(self, asked: Asked) -> Generator[StreamEvent, None, None]:
         """Closing it closes the connection, which cancels."""
         with closing(self._connect()) as connection:

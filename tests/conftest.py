@@ -10,6 +10,9 @@ import pytest
 from loopback_hub import LoopbackHub, running_hub
 from tiny_models import write_tiny
 
+from ktdesk_engine import engine_choice
+from ktdesk_engine.llamacpp.extra import install_command, is_installed
+
 DEMO_VARIABLE = "KTDESK_DEMO_MODEL"
 
 
@@ -25,6 +28,15 @@ def _own_user_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pyt
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HF_HOME", str(home / "huggingface"))
     monkeypatch.setenv("KTDESK_KEEP_ALIVE", "0")  # no test leaves a server behind
+
+
+@pytest.fixture(autouse=True)
+def _llamacpp_where_it_is_tested(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests marked `llamacpp` need it; for all others it is not there, whether or not it is installed."""
+    if request.node.get_closest_marker("llamacpp") is None:
+        monkeypatch.setattr(engine_choice, "is_installed", lambda: False)
+    elif not is_installed():
+        pytest.skip(f"llama.cpp is not installed: {install_command()}")
 
 
 @pytest.fixture(scope="session")

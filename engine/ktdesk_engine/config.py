@@ -19,10 +19,12 @@ if TYPE_CHECKING:  # settings need no arrays
 Compute = Literal["auto", "int8", "mixed", "bf16", "float32"]
 AcceleratorKind = Literal["cuda", "host-thread"]
 CacheType = Literal["float32", "f16", "bf16", "q8_0"]
+EngineName = Literal["auto", "ktdesk", "llamacpp"]
 
 COMPUTES: tuple[Compute, ...] = ("auto", "int8", "mixed", "bf16", "float32")
 ACCELERATORS: tuple[AcceleratorKind, ...] = ("cuda", "host-thread")
 CACHE_TYPES: tuple[CacheType, ...] = ("float32", "f16", "bf16", "q8_0")
+ENGINES: tuple[EngineName, ...] = ("auto", "ktdesk", "llamacpp")
 MAX_LOGPROBS = 100
 MAX_BIAS = 1_000_000
 """Beyond every logit, and far from where a sum of them overflows."""
@@ -59,6 +61,8 @@ def is_sequence(value: object) -> bool:
 class EngineConfig:
     """How a model is run. None means that the engine decides (`Engine.config` says what it decided)."""
 
+    engine: EngineName = "auto"
+    """ktdesk: our own kernels. llamacpp: llama.cpp, by the extra of that name. auto: ours where it knows the model."""
     compute: Compute = "auto"
     """float32: weights dequantized exactly, activations in float32, and the cache too unless cache_type says
     otherwise. The definition of right.
@@ -113,6 +117,7 @@ class EngineConfig:
     for the CPU, and another network (docs/deferral.md). auto: the fewest that hide the CPU, 0 without accelerator."""
 
     def __post_init__(self) -> None:
+        _require(self.engine in ENGINES, f"engine must be one of {', '.join(ENGINES)}: {self.engine!r}")
         _require(self.compute in COMPUTES, f"compute must be one of {', '.join(COMPUTES)}: {self.compute!r}")
         if self.min_tile_rows is not None:
             _require_integer("min_tile_rows", self.min_tile_rows, 1, 2**63 - 1)

@@ -7,52 +7,52 @@ with Engine.load("model.gguf") as engine:
 
 from __future__ import annotations
 
-import operator
 import statistics
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from ktdesk_engine import kernels
 from ktdesk_engine.accelerators import open_accelerator
-from ktdesk_engine.answer import Answer, StreamEvent
 from ktdesk_engine.backends.cpu import CpuBackend
 from ktdesk_engine.calibration import find_min_tile_rows, typical_experts
 from ktdesk_engine.chat.template import ChatTemplate
 from ktdesk_engine.compute import attends_on_tiles, decide_compute, fixed_min_tile_rows
-from ktdesk_engine.config import EngineConfig, Request, SamplingConfig, is_sequence
-from ktdesk_engine.errors import ConfigError, ContextOverflowError, ModelFileError, RequestError
+from ktdesk_engine.config import EngineConfig
+from ktdesk_engine.errors import ConfigError, ModelFileError
 from ktdesk_engine.expert_half import ExpertHalf
 from ktdesk_engine.gguf.file import GGUFFile
-from ktdesk_engine.gguf.hparams import Metadata
-from ktdesk_engine.kernels import Floats, WorkerPool
+from ktdesk_engine.kernels import WorkerPool
 from ktdesk_engine.kernels.pools import NEVER
-from ktdesk_engine.kv_cache import CachedSequence, KVCache
+from ktdesk_engine.kv_cache import PAGE_SIZE, CachedSequence, KVCache
 from ktdesk_engine.load_progress import LoadProgress
 from ktdesk_engine.machine import available_memory_bytes, thread_places
 from ktdesk_engine.memory import decide_cache_type, decide_context
 from ktdesk_engine.models.registry import family_of
 from ktdesk_engine.packing import check_memory, load_weights, packed_model_bytes
+from ktdesk_engine.prefix_cache.cache import PrefixCache
+from ktdesk_engine.prefix_cache.disk_store import DiskStore
+from ktdesk_engine.prefix_cache.fingerprint import model_fingerprint
+from ktdesk_engine.prefix_cache.limits import CacheLimits
+from ktdesk_engine.prefix_cache.page_folder import name_model
 from ktdesk_engine.runner import Runner
-from ktdesk_engine.sampler import log_softmax
+from ktdesk_engine.text_engine import TextEngine, recommended_sampling
 from ktdesk_engine.tokenizer.tokenizer import Tokenizer
 
 STEPS_TO_MEASURE = 6
 """For a choice that a measurement makes; the first, which records, does not count."""
 
 
-class Engine:
-    """One model in memory. One thread at a time; several streams may be open, each with its own place in the cache."""
+class Engine(TextEngine):
+    """A model that the kernels compute."""
 
     def __init__(
         self, file: GGUFFile, config: EngineConfig, progress: Callable[[LoadProgress], None] = lambda progress: None
     ) -> None:
+        if config.engine == "llamacpp":
+            raise ConfigError("engine must be auto or ktdesk here: this is about ktdesk's own kernels")
         self.file = file
-        self._is_closed = False
         places = thread_places(config.num_threads, config.pinning, config.num_nodes)
         self.pool = pool = kernels.worker_pool(len(places), config.isa, places)
         self.accelerator = open_accelerator(config.accelerator, pool, config.accelerator_bytes)
@@ -73,6 +73,7 @@ class Engine:
         cache_type = decide_cache_type(config.cache_type, compute)
         self.config = replace(
             config,
+            engine="ktdesk",
             compute=compute,
             min_tile_rows=config.min_tile_rows if compute == "mixed" else None,
             num_threads=pool.num_threads,
@@ -82,10 +83,9 @@ class Engine:
                 config.context, self.model, available_bytes - panel_bytes, cache_type, config.num_sequences
             ),
         )
-        """With everything decided."""
         assert self.config.context is not None
-        self.context: int = self.config.context
-        self.cache = KVCache(
+        self.context = self.config.context
+        self._cache = KVCache(
             self.model.cache_shapes, self.context, cache_type, config.num_sequences, self.model.backend.cache_memory
         )
         experts_in_file = [layer.experts for layer in self.model.moe_layers]
@@ -96,9 +96,9 @@ class Engine:
         if self.accelerator is not None:
             self.accelerator.tune()
         self.experts = ExpertHalf(self.model, self.config, pool, self.accelerator, experts_in_file)
-        self.runner = Runner(
+        self._runner = Runner(
             self.model,
-            self.cache,
+            self._cache,
             config.prefill_chunk,
             self.tokenizer.vocab_size,
             use_programs=config.program,
@@ -146,125 +146,22 @@ class Engine:
             raise
 
     def close(self) -> None:
-        """Ends the template's process and lets go of the file. After it, a request is a ValueError."""
-        self._is_closed = True
         if self.accelerator is not None:
             self.accelerator.close()
-        self.chat_template.close()
-        self.file.close()
+        super().close()
 
-    def __enter__(self) -> Engine:
-        return self
+    @property
+    def runner(self) -> Runner:
+        return self._runner
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    @property
+    def cache(self) -> KVCache:
+        return self._cache
 
-    def prompt_ids(self, text: str) -> tuple[int, ...]:
-        """Raw text to go on from, with a BOS if the file asks for one; special tokens in it are plain text."""
-        return tuple(self.tokenizer.encode(text, add_bos=self.tokenizer.adds_bos))
-
-    def chat_ids(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        *,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        variables: Mapping[str, Any] | None = None,
-    ) -> tuple[int, ...]:
-        """A conversation by the chat template, up to where the model's answer begins."""
-        self._check_open()
-        chat = self.chat_template.render(messages, tools=tools, variables=variables or {})
-        ids = self.tokenizer.encode(
-            chat.text,
-            add_bos=self.tokenizer.adds_bos,
-            parse_special=True,
-            literal_spans=chat.literal_spans,
-        )
-        return tuple(ids)
-
-    def score(self, token_ids: Sequence[int]) -> Floats:
-        """Log-probabilities (T, V); row t is of the token after token_ids[: t + 1].
-
-        As if each had been decoded after the others: experts are deferred where that is asked for.
-        """
-        self._check_open()
-        ids = self._checked_ids(token_ids)
-        if not ids:
-            raise RequestError("there are no tokens to score: give at least one")
-        if len(ids) > self.context:
-            raise ContextOverflowError(
-                f"{len(ids)} tokens do not fit the context of {self.context}: score fewer at a time"
-            )
-        sequence = CachedSequence()
-        try:
-            return np.concatenate([log_softmax(x) for x in self.runner.all_logits(sequence, ids, as_decoded=True)])
-        finally:
-            self.runner.release(sequence)
-
-    def stream(self, request: Request) -> Generator[StreamEvent, None, None]:
-        """Answers token by token. Closing the generator cancels, and frees what the answer held."""
-        return self._events(self.answer(request))
-
-    def answer(self, request: Request) -> Answer:
-        """A new answer to a request that this model can take; nothing is computed yet. RequestError otherwise."""
-        self._check_open()
-        request = replace(request, token_ids=tuple(self._checked_ids(request.token_ids)))
-        self._checked_ids([token_id for token_id, _ in request.sampling.logit_bias], "logit_bias")
-        if len(request.token_ids) >= self.context:
-            raise ContextOverflowError(
-                f"the prompt has {len(request.token_ids)} tokens, and the context of {self.context} must hold the "
-                "answer too: shorten the prompt, or start with a larger context"
-            )
-        return Answer(request, self.tokenizer, self.context)
-
-    def _events(self, answer: Answer) -> Generator[StreamEvent, None, None]:
-        sequence = CachedSequence()
-        try:
-            started = time.perf_counter()
-            event = answer.next_event(self.runner.prefill(sequence, answer.token_ids))
-            first = time.perf_counter()
-            step_seconds = busy_seconds = 0.0
-            while event.finish_reason is None:
-                yield event
-                step_started, busy_before = time.perf_counter(), self.runner.busy_seconds
-                event = answer.next_event(self.runner.decode([sequence], answer.token_ids[-1:])[0])
-                step_seconds += time.perf_counter() - step_started
-                busy_seconds += self.runner.busy_seconds - busy_before
-            timings = answer.timings(first - started, time.perf_counter() - first)
-            yield replace(event, timings=replace(timings, step_seconds=step_seconds, busy_seconds=busy_seconds))
-        finally:
-            self.runner.release(sequence)
-
-    def _check_open(self) -> None:
-        if self._is_closed:
-            raise ValueError(f"the engine of {self.file.path} is closed")
-
-    def _checked_ids(self, token_ids: Sequence[int], what: str = "the prompt") -> list[int]:
-        """As Python's integers, whichever those of the caller are."""
-        if not is_sequence(token_ids):
-            raise RequestError(f"{what} must be a sequence of token ids: {token_ids!r:.80}")
-        try:
-            ids = list(map(operator.index, token_ids))
-        except TypeError:
-            raise RequestError(f"{what} has token ids that are no integers: {token_ids!r:.80}") from None
-        for token_id in ids:
-            if not 0 <= token_id < self.tokenizer.vocab_size:
-                raise RequestError(
-                    f"{what} has the token id {token_id}, but the vocabulary has {self.tokenizer.vocab_size} tokens"
-                )
-        return ids
-
-
-def recommended_sampling(path: Path, keys: Metadata) -> SamplingConfig:
-    """What the file's `general.sampling.*` asks for, over our defaults."""
-    default = SamplingConfig()
-    try:
-        return SamplingConfig(
-            temperature=keys.number("general.sampling.temp", default.temperature),
-            top_k=keys.integer("general.sampling.top_k", default.top_k),
-            top_p=keys.number("general.sampling.top_p", default.top_p),
-            min_p=keys.number("general.sampling.min_p", default.min_p),
-            repetition_penalty=keys.number("general.sampling.penalty_repeat", default.repetition_penalty),
-            penalty_window=keys.integer("general.sampling.penalty_last_n", default.penalty_window),
-        )
-    except ConfigError as error:
-        raise ModelFileError(path, f"general.sampling: {error}") from None
+    def make_prefix_cache(self, limits: CacheLimits) -> PrefixCache:
+        if not limits.disk_bytes or limits.disk_folder is None:
+            return PrefixCache(self.cache, limits.ram_bytes)
+        fingerprint = model_fingerprint(self.file, self.config, PAGE_SIZE, self.cache.page_bytes)
+        disk = DiskStore(limits.disk_folder, fingerprint, limits.disk_bytes)
+        name_model(limits.disk_folder, fingerprint, self.file.path.name)
+        return PrefixCache(self.cache, limits.ram_bytes, disk, fingerprint)

@@ -12,23 +12,19 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from queue import SimpleQueue
 from types import TracebackType
 
 from ktdesk_engine.answer import StreamEvent
 from ktdesk_engine.config import Request
-from ktdesk_engine.engine import Engine
 from ktdesk_engine.errors import StoppingError
-from ktdesk_engine.kv_cache import PAGE_SIZE
-from ktdesk_engine.prefix_cache.cache import PrefixCache
-from ktdesk_engine.prefix_cache.disk_store import DiskStore
-from ktdesk_engine.prefix_cache.fingerprint import model_fingerprint
 from ktdesk_engine.prefix_cache.limits import CacheLimits
-from ktdesk_engine.prefix_cache.page_folder import name_model
 from ktdesk_engine.scheduler.job import Deliver, Job
 from ktdesk_engine.scheduler.limits import SchedulerLimits
 from ktdesk_engine.scheduler.scheduler import Scheduler
 from ktdesk_engine.scheduler.stats import SchedulerStats
+from ktdesk_engine.text_engine import TextEngine
 
 FLUSH_SECONDS = 30.0
 """For what the disk should have, at the end."""
@@ -61,15 +57,19 @@ class EngineThread:
     """`submit` from any thread; `close` ends it, and the engine."""
 
     def __init__(
-        self, engine: Engine, limits: SchedulerLimits | None = None, cache_limits: CacheLimits | None = None
+        self, engine: TextEngine, limits: SchedulerLimits | None = None, cache_limits: CacheLimits | None = None
     ) -> None:
         """ResourceError where the disk cache cannot be used: without disk_bytes it can do without."""
         self.engine = engine
         self.failure: BaseException | None = None
         """What ended the thread, where it was not `close`."""
-        self._cache = prefix_cache(engine, cache_limits or CacheLimits())
+        self._cache = engine.make_prefix_cache(cache_limits or CacheLimits())
         self._scheduler = Scheduler(
-            engine.runner, self._cache, engine.cache, limits or SchedulerLimits(), engine.config.prefill_chunk
+            engine.runner,
+            self._cache,
+            engine.cache,
+            _within(limits or SchedulerLimits(), engine.max_sequences),
+            engine.config.prefill_chunk,
         )
         self._wake = threading.Event()
         self._door = threading.Lock()
@@ -167,11 +167,6 @@ class EngineThread:
         self.engine.close()
 
 
-def prefix_cache(engine: Engine, limits: CacheLimits) -> PrefixCache:
-    """Over the engine's pages."""
-    if not limits.disk_bytes or limits.disk_folder is None:
-        return PrefixCache(engine.cache, limits.ram_bytes)
-    fingerprint = model_fingerprint(engine.file, engine.config, PAGE_SIZE, engine.cache.page_bytes)
-    disk = DiskStore(limits.disk_folder, fingerprint, limits.disk_bytes)
-    name_model(limits.disk_folder, fingerprint, engine.file.path.name)
-    return PrefixCache(engine.cache, limits.ram_bytes, disk, fingerprint)
+def _within(limits: SchedulerLimits, max_sequences: int | None) -> SchedulerLimits:
+    """What the engine cannot compute together waits."""
+    return limits if max_sequences is None else replace(limits, max_running=min(limits.max_running, max_sequences))

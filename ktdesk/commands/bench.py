@@ -83,7 +83,13 @@ class RunOptions:
 
     @property
     def engine(self) -> EngineOptions:
-        return EngineOptions(None, self.threads, self.compute, self.isa, self.cache_type, program=self.program)
+        return EngineOptions(
+            threads=self.threads,
+            compute=self.compute,
+            isa=self.isa,
+            cache_type=self.cache_type,
+            program=self.program,
+        )
 
 
 def bench(

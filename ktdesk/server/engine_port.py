@@ -8,10 +8,10 @@ from typing import Any, Protocol
 
 from ktdesk_engine.answer import StreamEvent
 from ktdesk_engine.config import Request
-from ktdesk_engine.engine import Engine
 from ktdesk_engine.engine_thread import EngineThread
 from ktdesk_engine.prefix_cache.limits import CacheLimits
 from ktdesk_engine.scheduler.limits import SchedulerLimits
+from ktdesk_engine.text_engine import TextEngine
 
 Deliver = Callable[[StreamEvent | Exception], None]
 """Called on the engine's thread: must not block. After a finish reason or an exception nothing follows."""
@@ -50,7 +50,9 @@ class AnswerEngine(Protocol):
 class ScheduledEngine:
     """The scheduler's thread, with its numbers in one flat table."""
 
-    def __init__(self, engine: Engine, limits: SchedulerLimits | None = None, cache: CacheLimits | None = None) -> None:
+    def __init__(
+        self, engine: TextEngine, limits: SchedulerLimits | None = None, cache: CacheLimits | None = None
+    ) -> None:
         self._thread = EngineThread(engine, limits, cache)
 
     @property

@@ -57,7 +57,9 @@ def _model_facts(host: ModelHost, known: KnownModel) -> dict[str, Any]:
     health, loaded = host.health_of(known), host.loaded(known)
     facts = {"id": known.name, "object": "model", "owned_by": "ktdesk", "created": int(known.modified)}
     status = "on disk" if health is None else health.stage
-    return {**facts, "status": status, "context_length": None if loaded is None else loaded.context}
+    if loaded is None:
+        return {**facts, "status": status, "context_length": None}
+    return {**facts, "status": status, "context_length": loaded.context, **loaded.engine_facts}
 
 
 class Completion:

@@ -6,14 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ktdesk.loaded_engine import LoadedEngine
+from ktdesk.loaded_engine import LoadedEngine, engine_note
 from ktdesk.server.engine_port import AnswerEngine, ScheduledEngine
 from ktdesk_engine.config import EngineConfig
-from ktdesk_engine.engine import Engine
+from ktdesk_engine.engine_choice import load_engine
 from ktdesk_engine.errors import ResourceError
 from ktdesk_engine.load_progress import LoadProgress
 from ktdesk_engine.prefix_cache.limits import CacheLimits
 from ktdesk_engine.scheduler.limits import SchedulerLimits
+from ktdesk_engine.text_engine import TextEngine
 
 ShowProgress = Callable[[LoadProgress], None]
 """Called while a model loads. May raise, to cancel."""
@@ -42,7 +43,9 @@ class OpenedModel:
 
 def open_model(path: Path, settings: OpenSettings, show: ShowProgress, tell: Tell) -> OpenedModel:
     """Loads it. Raises what keeps it from being loaded, and what `show` raises."""
-    engine = Engine.load(path, settings.config, show)
+    engine = load_engine(path, settings.config, show)
+    if (what := engine_note(engine)) is not None:
+        tell(f"{path.name}: {what}")
     try:
         return OpenedModel(engine, _scheduled(engine, settings, tell))
     except BaseException:
@@ -50,7 +53,7 @@ def open_model(path: Path, settings: OpenSettings, show: ShowProgress, tell: Tel
         raise
 
 
-def _scheduled(engine: Engine, settings: OpenSettings, tell: Tell) -> ScheduledEngine:
+def _scheduled(engine: TextEngine, settings: OpenSettings, tell: Tell) -> ScheduledEngine:
     """Where the disk cache cannot be used, the server does without it, and says so."""
     try:
         return ScheduledEngine(engine, settings.limits, settings.cache)

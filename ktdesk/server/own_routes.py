@@ -64,7 +64,13 @@ def own_routes(host: ModelHost) -> APIRouter:
     async def show_model(request: Request) -> dict[str, Any]:
         model = LocalModel((await host.model(request.state.uses, None)).engine)
         sampling = asdict(model.recommended_sampling)
-        return {"title": model.title, "context": model.context, "sampling": sampling, "config": model.config_facts}
+        return {
+            "title": model.title,
+            "context": model.context,
+            "sampling": sampling,
+            "config": model.config_facts,
+            "engine_note": model.engine_note,
+        }
 
     @router.post("/answer")
     async def answer(body: AskBody, request: Request) -> Response:

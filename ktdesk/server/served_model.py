@@ -67,6 +67,11 @@ class ServedModel:
     def context(self) -> int:
         return self.engine.context
 
+    @property
+    def engine_facts(self) -> dict[str, Any]:
+        """Which engine computes it, and what that one has not."""
+        return {"engine": self.engine.config.engine, "missing": list(self.engine.missing)}
+
     def prepare_chat(self, wanted: ChatWanted) -> Prepared:
         """Renders the conversation. Takes its time: not for the event loop."""
         style = self._style(with_tools=bool(wanted.tools.offered))

@@ -228,5 +228,5 @@ def test_a_server_that_still_loads_is_waited_for(
 
 
 def test_a_server_that_nobody_asks_leaves_by_itself(start_ktdesk: StartKtdesk, talker: Path) -> None:
-    with server_process(start_ktdesk, talker, "--keep-alive", "0.3") as (process, _):
+    with server_process(start_ktdesk, talker, "--keep-alive", "1.5") as (process, _):
         assert process.wait(30) == 0

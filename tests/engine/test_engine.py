@@ -23,6 +23,8 @@ from ktdesk_engine.errors import (
     RequestError,
     ResourceError,
 )
+from ktdesk_engine.gguf.hparams import Metadata
+from ktdesk_engine.text_engine import recommended_sampling
 
 TinyModel = Callable[[str], Path]
 GREEDY = SamplingConfig(temperature=0)
@@ -293,8 +295,8 @@ def test_recommended_sampling_comes_from_the_file_where_it_has_one(tiny_model: T
     with Engine.load(tiny_model("llama-dense")) as engine:
         assert engine.recommended_sampling == SamplingConfig()
     path = Path("x.gguf")
-    keys = engine_module.Metadata(path, {"general.sampling.temp": 0.25, "general.sampling.top_k": 7})
-    assert engine_module.recommended_sampling(path, keys) == SamplingConfig(temperature=0.25, top_k=7)
-    keys = engine_module.Metadata(path, {"general.sampling.top_p": 7.0})
+    keys = Metadata(path, {"general.sampling.temp": 0.25, "general.sampling.top_k": 7})
+    assert recommended_sampling(path, keys) == SamplingConfig(temperature=0.25, top_k=7)
+    keys = Metadata(path, {"general.sampling.top_p": 7.0})
     with pytest.raises(EngineError, match=r"x\.gguf.*top_p"):
-        engine_module.recommended_sampling(path, keys)
+        recommended_sampling(path, keys)
