@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -58,6 +58,21 @@ class LayerOptions:
 
 
 @dataclass(frozen=True)
+class ServerOptions:
+    """What is measured over HTTP."""
+
+    server: Annotated[
+        bool, typer.Option("--server", help="Measure a server of MODEL against the engine itself, in one run.")
+    ] = False
+    part: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PART", help="prefix, streams or overhead. May be repeated.", show_default="all of them"),
+    ] = None
+    prefix: Annotated[int, typer.Option(metavar="N", help="Tokens of the prefix that is cached.")] = 4000
+    streams: Annotated[int, typer.Option(metavar="N", help="Answers at the same time.")] = 4
+
+
+@dataclass(frozen=True)
 class RunOptions:
     """How it is run: as `EngineOptions`, but the context follows from what is measured."""
 
@@ -107,6 +122,7 @@ def bench(
     *,
     what: ModelOptions,
     layer: LayerOptions,
+    server: ServerOptions,
     run: RunOptions,
 ) -> None:
     """Measure prefill and decode against what this machine can do.
@@ -120,6 +136,11 @@ def bench(
         raise UsageError("--shape, --type and --tokens need --kernels")
     if layer.kernels and what != ModelOptions():
         raise UsageError("--prompt, --depth, --answer and --batch are for a MODEL: with --kernels, give --tokens")
+    if server.server:
+        _bench_server(model, what, server, run, settings_of(ctx), as_json=as_json)
+        return
+    if server != ServerOptions():
+        raise UsageError("--part, --prefix and --streams need --server")
     from ktdesk.bench_report import as_facts, compare, comparison_facts, read_stored
     from ktdesk.bench_text import as_text
     from ktdesk.planned_text import planned_lines
@@ -141,6 +162,22 @@ def bench(
     warning = busy_warning(report)
     if warning is not None:
         note(warning)
+
+
+def _bench_server(
+    model: str | None, what: ModelOptions, server: ServerOptions, run: RunOptions, settings: Settings, *, as_json: bool
+) -> None:
+    if model is None or what != replace(ModelOptions(), answer=what.answer):
+        raise UsageError(
+            "--server measures a MODEL; of --prompt, --depth, --answer and --batch it takes --answer alone"
+        )
+    from ktdesk.json_output import json_text
+    from ktdesk.model_paths import model_path
+    from ktdesk.server_bench import PARTS, ServerPlan, as_facts, as_text, bench_server
+
+    plan = ServerPlan(tuple(server.part or PARTS), server.prefix, server.streams, what.answer, run.repeat)
+    report = bench_server(model_path(model, settings), run.engine, plan)
+    print(json_text(as_facts(report)) if as_json else as_text(report))
 
 
 def _model_report(model: str, what: ModelOptions, run: RunOptions, settings: Settings) -> BenchReport:

@@ -117,6 +117,16 @@ class ModelBench:
                 for sequence in sequences:
                     self._runner.release(sequence)
 
+    def decode_step_seconds(self, batch: int) -> float:
+        """Of one sample at the first depth, for those who have something else to compare it with than ceilings."""
+        sequences = [CachedSequence() for _ in range(batch)]
+        try:
+            self._fill(sequences, self._plan.depths[0], lambda name, done, wanted: None)
+            return self._decode(sequences, self._plan.depths[0])() / self._plan.answer
+        finally:
+            for sequence in sequences:
+                self._runner.release(sequence)
+
     def python_share(self, sampling: SamplingConfig) -> Spread:
         """Of a step of a streamed answer: what the operations of the model do not take."""
         prompt = tuple(self._ids[0, :1].tolist())
@@ -131,7 +141,7 @@ class ModelBench:
     def _fill(self, sequences: Sequence[CachedSequence], depth: int, progress: Progress) -> None:
         if depth:
             progress(f"filling the cache to {depth}", 0, self._plan.repeat)
-            for sequence, ids in zip(sequences, self._ids, strict=True):
+            for sequence, ids in zip(sequences, self._ids, strict=False):
                 self._runner.prefill(sequence, ids[:depth].tolist())
 
     def _jobs(self, sequences: Sequence[CachedSequence], depth: int) -> Iterator[tuple[str, Work, Job]]:
