@@ -40,7 +40,7 @@ def serve_models(
     """Until a signal ends it. What can be said about the first file is said before anything listens."""
     config = replace(engine.config, num_sequences=1 if engine.context is None else limits.max_running)
     GGUFFile.open(known.own.path).close()
-    how = OpenSettings(config, limits, cache)
+    how = OpenSettings(config, limits, cache, settings.data_folder)
     with listening_socket(server) as listener:
         host = ModelHost(known, server, how, _tell, MemoryGuard(how) if guards_memory else None)
         record = _record(host, settings, server, engine, listener)

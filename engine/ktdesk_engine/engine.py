@@ -16,6 +16,7 @@ from pathlib import Path
 from ktdesk_engine import kernels
 from ktdesk_engine.accelerators import open_accelerator
 from ktdesk_engine.backends.cpu import CpuBackend
+from ktdesk_engine.benchmark.model_weights import model_weights
 from ktdesk_engine.calibration import find_min_tile_rows, typical_experts
 from ktdesk_engine.chat.template import ChatTemplate
 from ktdesk_engine.compute import attends_on_tiles, decide_compute, fixed_min_tile_rows
@@ -104,6 +105,7 @@ class Engine(TextEngine):
             use_programs=config.program,
             upkeep=self.experts,
         )
+        self._weights = model_weights(file, self.model)
         if config.defer == "auto":
             self.config = replace(self.config, defer=self.experts.decide_deferral(self._step_seconds))
 
@@ -144,6 +146,14 @@ class Engine(TextEngine):
         except BaseException:
             file.close()
             raise
+
+    def step_weight_bytes(self, num_rows: int) -> float | None:
+        """Several sequences may share experts: what they read is known of dense models alone."""
+        weights = self._weights
+        if self.accelerator is not None or (num_rows > 1 and weights.num_experts):
+            return None
+        bytes_ = weights.memory_bytes
+        return weights.of_token(bytes_) + (num_rows - 1) * bytes_.embedding_row
 
     def close(self) -> None:
         if self.accelerator is not None:

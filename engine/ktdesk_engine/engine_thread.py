@@ -70,6 +70,7 @@ class EngineThread:
             engine.cache,
             _within(limits or SchedulerLimits(), engine.max_sequences),
             engine.config.prefill_chunk,
+            weight_bytes=engine.step_weight_bytes,
         )
         self._wake = threading.Event()
         self._door = threading.Lock()

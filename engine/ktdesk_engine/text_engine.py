@@ -82,6 +82,10 @@ class TextEngine(ABC):
     def make_prefix_cache(self, limits: CacheLimits) -> PrefixCache:
         """Over the engine's pages, which are all free. ResourceError where the disk cannot be used."""
 
+    def step_weight_bytes(self, num_rows: int) -> float | None:
+        """That a step of decoding reads from main memory, for so many sequences; None where that is not known."""
+        return None
+
     def close(self) -> None:
         """Ends the template's process and lets go of the file. After it, a request is a ValueError."""
         self._is_closed = True

@@ -51,8 +51,14 @@ class ScheduledEngine:
     """The scheduler's thread, with its numbers in one flat table."""
 
     def __init__(
-        self, engine: TextEngine, limits: SchedulerLimits | None = None, cache: CacheLimits | None = None
+        self,
+        engine: TextEngine,
+        limits: SchedulerLimits | None = None,
+        cache: CacheLimits | None = None,
+        read_bytes_s: float | None = None,
     ) -> None:
+        """read_bytes_s: the most that the threads read from memory, where that was measured."""
+        self._read_bytes_s = read_bytes_s
         self._thread = EngineThread(engine, limits, cache)
 
     @property
@@ -69,10 +75,20 @@ class ScheduledEngine:
         facts = asdict(self._thread.stats())
         counters, cache = facts.pop("counters"), facts.pop("cache")
         totals = {f"{name.removeprefix('num_')}_total": value for name, value in counters.items()}
-        return {**facts, **totals, **_flat(cache)}
+        return {**_bandwidth(facts.pop("decode_weight_bytes_s"), self._read_bytes_s), **facts, **totals, **_flat(cache)}
 
     def close(self, finish_seconds: float = 0.0) -> None:
         self._thread.close(finish_seconds)
+
+
+def _bandwidth(weight_bytes_s: float | None, ceiling_bytes_s: float | None) -> Numbers:
+    """What is not known is left out."""
+    if weight_bytes_s is None:
+        return {}
+    numbers = {"decode_weight_bytes_per_second": weight_bytes_s}
+    if ceiling_bytes_s is not None:
+        numbers["decode_bandwidth_share"] = weight_bytes_s / ceiling_bytes_s
+    return numbers
 
 
 def _flat(cache: Mapping[str, Any]) -> Numbers:

@@ -12,9 +12,12 @@ from ktdesk_engine.config import EngineConfig
 from ktdesk_engine.engine_choice import load_engine
 from ktdesk_engine.errors import ResourceError
 from ktdesk_engine.load_progress import LoadProgress
+from ktdesk_engine.machine import thread_places
 from ktdesk_engine.prefix_cache.limits import CacheLimits
 from ktdesk_engine.scheduler.limits import SchedulerLimits
 from ktdesk_engine.text_engine import TextEngine
+from ktdesk_wizard.probe.measurement import with_measurement
+from ktdesk_wizard.probe.probe import probe
 
 ShowProgress = Callable[[LoadProgress], None]
 """Called while a model loads. May raise, to cancel."""
@@ -29,6 +32,8 @@ class OpenSettings:
     config: EngineConfig = field(default_factory=EngineConfig)
     limits: SchedulerLimits = field(default_factory=SchedulerLimits)
     cache: CacheLimits = field(default_factory=CacheLimits)
+    data_folder: Path | None = None
+    """Where measurements of this machine are kept."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +60,17 @@ def open_model(path: Path, settings: OpenSettings, show: ShowProgress, tell: Tel
 
 def _scheduled(engine: TextEngine, settings: OpenSettings, tell: Tell) -> ScheduledEngine:
     """Where the disk cache cannot be used, the server does without it, and says so."""
+    ceiling = _read_ceiling(engine, settings.data_folder)
     try:
-        return ScheduledEngine(engine, settings.limits, settings.cache)
+        return ScheduledEngine(engine, settings.limits, settings.cache, ceiling)
     except ResourceError as error:
         tell(f"nothing is cached on disk: {error}")
-        return ScheduledEngine(engine, settings.limits, replace(settings.cache, disk_bytes=0))
+        return ScheduledEngine(engine, settings.limits, replace(settings.cache, disk_bytes=0), ceiling)
+
+
+def _read_ceiling(engine: TextEngine, folder: Path | None) -> float | None:
+    """Bytes a second, as `ktdesk probe --measure` found with as many threads as the engine has; None: it did not."""
+    if folder is None or engine.config.num_threads != len(thread_places()):
+        return None
+    fact = with_measurement(probe(folder), folder).memory.read_bytes_s
+    return fact.value if fact.confidence == "measured" else None

@@ -22,6 +22,7 @@ from ktdesk_engine.scheduler.job import Job
 from ktdesk_engine.scheduler.limits import SchedulerLimits
 from ktdesk_engine.scheduler.pace import Pace
 from ktdesk_engine.scheduler.place import Place
+from ktdesk_engine.scheduler.read_rate import ReadRate, WeightBytes
 from ktdesk_engine.scheduler.stats import Counters, SchedulerStats
 from ktdesk_engine.scheduler.waiting_room import WaitingRoom
 
@@ -47,6 +48,7 @@ class Scheduler:
         limits: SchedulerLimits,
         largest_chunk: int,
         clock: Callable[[], float] = time.perf_counter,
+        weight_bytes: WeightBytes = lambda num_rows: None,
     ) -> None:
         """All pages of the pool are free. largest_chunk: prompt tokens that the runner computes together."""
         self._runner = runner
@@ -55,6 +57,7 @@ class Scheduler:
         self._max_tokens = pool.num_free_pages * PAGE_SIZE
         self._limits = limits
         self._clock = clock
+        self._read_rate = ReadRate(weight_bytes)
         self._pace = Pace(limits.max_stall_seconds, largest_chunk)
         self._waiting = WaitingRoom(limits)
         self._prompt: Job | None = None
@@ -106,6 +109,7 @@ class Scheduler:
             num_decoding=num_streams,
             prefill_tok_s=speeds.largest_chunk / chunk_seconds if chunk_seconds else 0.0,
             decode_step_seconds=speeds.decode.seconds(max(1, num_streams)),
+            decode_weight_bytes_s=self._read_rate.bytes_s,
             counters=replace(self._counters, num_refused=self._waiting.num_refused),
             cache=self._cache.stats(),
         )
@@ -298,6 +302,7 @@ class Scheduler:
 
     def _note_decoded(self, num_streams: int, seconds: float) -> None:
         self._pace.decoded(num_streams, seconds)
+        self._read_rate.decoded(num_streams, seconds)
         self._counters.num_decode_steps += 1
         self._counters.num_decode_rows += num_streams
         self._counters.decode_seconds += seconds

@@ -43,5 +43,7 @@ class SchedulerStats:
     """As measured lately, in large chunks; 0 before the first."""
     decode_step_seconds: float
     """As measured lately, for those who are decoding now, or one."""
+    decode_weight_bytes_s: float | None
+    """Read of the weights, in the last steps of which that is known; None: there was none."""
     counters: Counters
     cache: CacheStats
