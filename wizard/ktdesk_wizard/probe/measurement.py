@@ -25,6 +25,7 @@ from ktdesk_wizard.probe.machine_facts import MachineFacts
 
 FILE = "measured.json"
 NUM_SAMPLES = 5
+DATE = "%Y-%m-%d %H:%M"
 BYTES, TILES = "int8", "bf16 tiles"
 
 
@@ -66,7 +67,7 @@ def measurement_of(facts: MachineFacts, sample: Callable[[], Ceilings]) -> Measu
     tiles = [ceilings.peak_ops_s[TILES] for ceilings in samples if TILES in ceilings.peak_ops_s]
     return Measurement(
         machine=machine_key(facts),
-        date=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M"),
+        date=datetime.now(timezone.utc).strftime(DATE),
         read_bytes_s=median(ceilings.read_bytes_s for ceilings in samples),
         byte_ops_s=median(ceilings.peak_ops_s[BYTES] for ceilings in samples),
         tile_ops_s=median(tiles) if tiles else None,
@@ -101,6 +102,17 @@ def with_measurement(facts: MachineFacts, folder: Path) -> MachineFacts:
         cpu=replace(facts.cpu, peak_ops_s=peak, kernel_shares=shares, amx=replace(amx, measured=tiles)),
         memory=replace(facts.memory, read_bytes_s=measured(found.read_bytes_s, source)),
     )
+
+
+def measured_at(facts: MachineFacts, folder: Path) -> datetime | None:
+    """When this machine was measured; None where it was not."""
+    found = _load(folder)
+    if found is None or found.machine != machine_key(facts):
+        return None
+    try:
+        return datetime.strptime(found.date, DATE).replace(tzinfo=timezone.utc)
+    except ValueError:
+        return None
 
 
 def is_measured(facts: MachineFacts) -> bool:
