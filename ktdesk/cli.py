@@ -9,7 +9,22 @@ from typing import Annotated, NoReturn
 import typer
 
 from ktdesk.command import command, guarded, tell_error
-from ktdesk.commands import bench, cache, chat, demo, doctor, eval, inspect, models, plan, probe, run, serve, setup
+from ktdesk.commands import (
+    bench,
+    cache,
+    chat,
+    demo,
+    doctor,
+    eval,
+    inspect,
+    models,
+    plan,
+    probe,
+    pull,
+    run,
+    serve,
+    setup,
+)
 from ktdesk.exit_codes import ExitCode, table
 from ktdesk.settings import HOME_VARIABLE, Settings
 from ktdesk.standard_streams import forget_unwritable, prepare_streams
@@ -57,7 +72,17 @@ def root(
 
 
 NEED_NOTHING = (demo.demo, probe.probe, doctor.doctor, serve.ps, serve.stop, serve.logs)
-NEED_A_MODEL = (setup.setup, run.run, chat.chat, serve.serve, inspect.inspect, plan.plan, eval.eval, bench.bench)
+NEED_A_MODEL = (
+    setup.setup,
+    run.run,
+    chat.chat,
+    serve.serve,
+    pull.pull,
+    inspect.inspect,
+    plan.plan,
+    eval.eval,
+    bench.bench,
+)
 for function in (demo.demo, *NEED_A_MODEL, *NEED_NOTHING[1:]):
     app.command(no_args_is_help=function in NEED_A_MODEL)(command(function))
 

@@ -83,7 +83,7 @@ class Question:
 
 
 def planned(model: str, question: Question, settings: Settings) -> Planned:
-    facts = _facts(settings, question.what_if)
+    facts = machine_facts(settings, question.what_if)
     abilities = engine_abilities()
     name = None if _is_here(model, settings) else parse_name(model)
     if name is not None:
@@ -151,7 +151,7 @@ def _about(profile: ModelProfile) -> Iterator[str]:
     yield f"fetch it first with `ktdesk pull {profile.name}`: {where}"
 
 
-def _facts(settings: Settings, what_if: str | None) -> MachineFacts:
+def machine_facts(settings: Settings, what_if: str | None = None) -> MachineFacts:
     """what_if: a file, or the name of a machine's profile."""
     if what_if is not None and not os.path.lexists(what_if):
         machines = machine_texts(settings.data_folder / "profiles" / "machines")

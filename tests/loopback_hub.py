@@ -97,7 +97,7 @@ class LoopbackHub:
 @contextmanager
 def running_hub() -> Iterator[LoopbackHub]:
     hub = LoopbackHub()
-    servers = {name: ThreadingHTTPServer((host, 0), _handler(hub, name)) for name, host in HOSTS.items()}
+    servers = {name: _Server((host, 0), _handler(hub, name)) for name, host in HOSTS.items()}
     threads = []
     for name, server in servers.items():
         server.daemon_threads = True
@@ -110,6 +110,11 @@ def running_hub() -> Iterator[LoopbackHub]:
         for server in servers.values():
             server.shutdown()
             server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Clients hang up whenever they like."""
 
 
 HOSTS = {"hub": "127.0.0.1", "cdn": "127.0.0.2"}

@@ -5,7 +5,8 @@ WizardError
 ├── FactsError        a file of facts about a machine says what no machine has
 ├── WishError         wishes for a plan contradict each other
 ├── FetchError        it could not be fetched: no network, no pip, no such name
-│   └── RefusedError  its source wants to know who asks
+│   ├── RefusedError  its source wants to know who asks
+│   └── WrongBytesError  it came, and is not what its hash says
 ├── StoreError        a record of the store is damaged, or names no model
 ├── DoesNotFitError   a plan needs more memory than there is
 ├── TrialError        a model could not be loaded, asked or measured
@@ -42,6 +43,10 @@ class FetchError(WizardError):
 
 class RefusedError(FetchError):
     """A source refused: it wants a token, or another one."""
+
+
+class WrongBytesError(FetchError):
+    """A file is not what its hash says, however often it is fetched."""
 
 
 class StoreError(WizardError):

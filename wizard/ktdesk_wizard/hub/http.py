@@ -43,9 +43,8 @@ class Http:
             self._module.TransportError,
             self._module.DecodingError,
             self._module.StreamError,
-            OSError,
         )
-        """A connection that failed, was cut, or did not answer in time."""
+        """A connection that failed, was cut, or did not answer in time. No OSError: that is of our own disk."""
 
     def head(self, url: str, headers: Mapping[str, str], timeout_seconds: float) -> Response:
         """Follows no redirect."""

@@ -18,7 +18,6 @@ from ktdesk_wizard.hub.failures import ExpiredError, LieError, PassingError, Sta
 from ktdesk_wizard.hub.http import Http, Response
 from ktdesk_wizard.hub.location import Location
 
-CHUNK_BYTES = 256 << 10
 MIN_BYTES_S = 1024.0
 """Less than that, for as long as a stall may last, is a stall."""
 
@@ -33,10 +32,10 @@ class RangeAnswer:
         self._stall_seconds = stall_seconds
 
     def chunks(self) -> Iterator[bytes]:
-        """Never more than was announced. Ends early where the connection is cut: count what came."""
+        """As they come, never more than was announced. Ends early where the connection is cut: count what came."""
         position = self.start
         window_start, window_position = time.monotonic(), position
-        for chunk in self.response.iter_raw(CHUNK_BYTES):
+        for chunk in self.response.iter_raw():
             if position + len(chunk) > self.end:
                 chunk = chunk[: self.end - position]
             position += len(chunk)

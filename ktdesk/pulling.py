@@ -1,0 +1,252 @@
+"""What `ktdesk pull` does: finds out what is meant and which quantization, then gets it, with progress."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from ktdesk.amounts import bytes_text, speed_text
+from ktdesk.errors import UsageError
+from ktdesk.hub_planning import planned_from_hub
+from ktdesk.planning import Question, catalogue, machine_facts
+from ktdesk.settings import Settings
+from ktdesk.terminal import Progress, note, on_one_line, tell
+from ktdesk_profiles.models import nearest
+from ktdesk_wizard.download.adopting import hub_cache, usual_folders
+from ktdesk_wizard.download.pull import PulledModel, PullOptions, WantedModel, pull
+from ktdesk_wizard.download.state import TransferState, Watcher
+from ktdesk_wizard.errors import FetchError, HomeFolderError
+from ktdesk_wizard.hub.cached import cached_repository
+from ktdesk_wizard.hub.http import Http, is_offline
+from ktdesk_wizard.hub.names import HubName, RepositoryName, parse_name
+from ktdesk_wizard.hub.repository import Repository
+from ktdesk_wizard.hub.sets import GgufSet, named_set, repository_sets, set_with, url_set
+from ktdesk_wizard.hub.sources import find_repository, same_files, sources
+from ktdesk_wizard.plan.wishes import Wishes, engine_abilities
+from ktdesk_wizard.store.models import find_models, stored_models
+
+QUIET_SECONDS = 5.0
+"""Without a byte, then it is said to stall."""
+SHARE_OF_A_LINE = 0.1
+"""Without a terminal, a line is written each time so much more is there."""
+
+
+@dataclass(frozen=True)
+class PullWish:
+    model: str
+    quantization: str | None = None
+    revision: str | None = None
+    sources: tuple[str, ...] = ()
+    adopt_from: tuple[str, ...] = ()
+    adopts_usual: bool = True
+    updates: bool = False
+    num_connections: int = 8
+    force: bool = False
+
+
+@dataclass(frozen=True)
+class Pulled:
+    model: PulledModel
+    seconds: float
+
+
+def pull_model(wish: PullWish, settings: Settings) -> Pulled:
+    started = time.monotonic()
+    progress = PullProgress()
+    http = None if is_offline() else Http()
+    try:
+        stored = _stored(wish, settings) if http is None else None
+        pulled = stored or _pull(wish, settings, http, progress)
+    finally:
+        progress.finish()
+    _tell_end(pulled, time.monotonic() - started)
+    return Pulled(pulled, time.monotonic() - started)
+
+
+def _pull(wish: PullWish, settings: Settings, http: Http | None, progress: PullProgress) -> PulledModel:
+    wanted = _wanted(wish, settings, http)
+    progress.begin(wanted.name)
+    options = PullOptions(
+        adopt_from=_folders(wish),
+        num_connections=wish.num_connections,
+        ignores_room=wish.force,
+        updates=wish.updates,
+    )
+    return pull(http, settings.models_folder, wanted, options, watcher=progress, report=progress.report)
+
+
+def _folders(wish: PullWish) -> tuple[Path, ...]:
+    given = tuple(Path(folder).expanduser() for folder in wish.adopt_from)
+    for folder in given:
+        if not folder.is_dir():
+            raise UsageError(f"--adopt {folder}: no such folder")
+    return (*given, *usual_folders()) if wish.adopts_usual else given
+
+
+def _stored(wish: PullWish, settings: Settings) -> PulledModel | None:
+    """Offline, what is here whole need not be fetched."""
+    name = wish.model if wish.quantization is None else f"{wish.model}:{wish.quantization}"
+    whole = [m for m in find_models(name, stored_models(settings.models_folder)) if m.state == "whole"]
+    return PulledModel(whole[0].record, whole[0].path, 0) if len(whole) == 1 else None
+
+
+def _wanted(wish: PullWish, settings: Settings, http: Http | None) -> WantedModel:
+    return _first_wanted(_names(wish, settings), wish, settings, http)
+
+
+def _first_wanted(names: list[HubName], wish: PullWish, settings: Settings, http: Http | None) -> WantedModel:
+    """Where none is to be had, why the first is not."""
+    try:
+        return _wanted_of(names[0], wish, settings, http)
+    except FetchError:
+        if len(names) > 1:
+            with contextlib.suppress(FetchError):
+                return _first_wanted(names[1:], wish, settings, http)
+        raise
+
+
+def _names(wish: PullWish, settings: Settings) -> list[HubName]:
+    """Of a model of the catalogue, each of its repositories, those first that were seen."""
+    name = parse_name(wish.model)
+    if isinstance(name, RepositoryName):
+        return [replace(name, revision=wish.revision or name.revision)]
+    if name is not None:
+        return [name]
+    bare, _, quantization = wish.model.partition(":")
+    profile = catalogue(settings).get(bare.lower())
+    if profile is None:
+        close = nearest(bare, catalogue(settings))
+        advice = f"did you mean {' or '.join(close)}?" if close else "`ktdesk plan --list` shows the catalogue"
+        raise UsageError(f"{wish.model!r} is no OWNER/REPOSITORY, URL or name of the catalogue: {advice}")
+    repositories = sorted(profile.repositories, key=lambda each: not each.seen)
+    return [RepositoryName(each.id, quantization or None, wish.revision) for each in repositories]
+
+
+def _wanted_of(name: HubName, wish: PullWish, settings: Settings, http: Http | None) -> WantedModel:
+    if not isinstance(name, RepositoryName):
+        return _wanted_url(name.url)
+    repository = _repository(name, wish, settings, http)
+    sets = repository_sets(name.id, repository.files)
+    quantization = wish.quantization or name.quantization
+    if name.path is not None:
+        chosen = set_with(sets, name.path, name.id)
+    elif quantization is not None:
+        chosen = named_set(sets, quantization, name.id)
+    elif len(sets) == 1 or http is None:
+        chosen = named_set(sets, sets[0].quantization, name.id)
+    else:
+        chosen = _planned_set(name, sets, wish, settings)
+    others = {}
+    if http is not None and len(sources(wish.sources)) > 1:
+        others = same_files(http, sources(wish.sources), repository)
+    return WantedModel(
+        f"{name.id}:{chosen.quantization}", chosen.quantization, repository.source, chosen.files, name.id, name.id,
+        repository.commit, others,
+    )  # fmt: skip
+
+
+def _repository(name: RepositoryName, wish: PullWish, settings: Settings, http: Http | None) -> Repository:
+    if http is None:
+        return cached_repository(hub_cache(), name.id, name.revision)
+    similar = [each.id for profile in catalogue(settings).values() for each in profile.repositories]
+    return find_repository(http, sources(wish.sources), name.id, name.revision, similar)
+
+
+def _planned_set(name: RepositoryName, sets: list[GgufSet], wish: PullWish, settings: Settings) -> GgufSet:
+    """The largest that fits on this machine. HomeFolderError where none does."""
+    question = Question(Wishes(), sources=wish.sources)
+    planned = planned_from_hub(name, question, settings, machine_facts(settings), engine_abilities())
+    plan = planned.plan
+    if plan.verdict.kind == "does not fit" and not wish.force:
+        raise HomeFolderError(
+            f"{name.id}: of what it offers, not even {plan.quantization} runs here: {plan.verdict.message}; take "
+            "another model, name a quantization with --quant, or fetch this one all the same with --force"
+        )
+    note(f"{plan.quantization} is the one for this machine: {plan.verdict.kind} (`ktdesk plan {name.id}` says more)")
+    return named_set(sets, plan.quantization, name.id)
+
+
+def _wanted_url(url: str) -> WantedModel:
+    """Its folder is that of the URL, its name the whole of it without the scheme."""
+    one, parts = url_set(url), urlsplit(url)
+    folders = [part for part in unquote(parts.path).split("/")[:-1] if part not in ("", ".", "..")]
+    folder = "/".join([parts.netloc.replace(":", "_"), *folders])
+    first = one.files[0].path.removesuffix(".gguf")
+    return WantedModel(f"{folder}/{first}", first, url, one.files, folder)
+
+
+class PullProgress(Watcher):
+    """On standard error: a line that is rewritten, or without a terminal one at each tenth."""
+
+    def __init__(self) -> None:
+        self.report = Progress()
+        self._name, self._is_shown, self._next_share = "", False, 0.0
+
+    def begin(self, name: str) -> None:
+        self._name = name
+
+    def saw(self, state: TransferState) -> None:
+        if not self._is_shown:
+            self.report.step(f"fetching {self._name}")
+            self._is_shown = True
+        rest = _rest(state)
+        self.report.advance(state.done_bytes, state.total_bytes, rest)
+        share = state.done_bytes / max(state.total_bytes, 1)
+        if not self.report.rewrites and share >= self._next_share:
+            tell(f"{share:4.0%} of {bytes_text(state.total_bytes)}, {rest}")
+            self._next_share = share + SHARE_OF_A_LINE
+
+    def note(self, text: str) -> None:
+        self.report.finish()
+        self._is_shown = False
+        note(on_one_line(text))
+
+    def finish(self) -> None:
+        self.report.finish()
+
+
+def _rest(state: TransferState) -> str:
+    if state.done_bytes == state.total_bytes:
+        return f"checking, {bytes_text(state.total_bytes - state.checked_bytes)} to go"
+    if state.quiet_seconds >= QUIET_SECONDS:
+        trouble = f": {state.trouble}" if state.trouble else ""
+        return f"nothing for {state.quiet_seconds:.0f} s{trouble}"
+    left = "" if state.seconds_left is None else f", {_time_text(state.seconds_left)} left"
+    return f"{speed_text(state.bytes_s)}{left}"
+
+
+def _time_text(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    if seconds < 3600:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds // 3600:.0f} h {seconds % 3600 / 60:.0f} min"
+
+
+def _tell_end(pulled: PulledModel, seconds: float) -> None:
+    name = on_one_line(pulled.record.name)
+    if pulled.is_outdated:
+        note(f"{name} is here; its source has other files now: --update fetches them")
+        return
+    unknown = [file.path for file in pulled.record.files if file.sha256 is None]
+    checked = (
+        "its SHA-256 is right" if not unknown else "its source tells no SHA-256: only the size is known to be right"
+    )
+    came = f", {bytes_text(pulled.fetched_bytes)} fetched in {_time_text(seconds)}" if pulled.fetched_bytes else ""
+    note(f"{name} is here, {bytes_text(pulled.record.num_bytes)}; {checked}{came}. Run it with: ktdesk chat {name}")
+
+
+def pulled_facts(pulled: Pulled) -> dict[str, Any]:
+    record = asdict(pulled.model.record)
+    return {
+        "name": record["name"],
+        "path": str(pulled.model.path),
+        "fetched_bytes": pulled.model.fetched_bytes,
+        "seconds": pulled.seconds,
+        "is_outdated": pulled.model.is_outdated,
+        **{key: value for key, value in record.items() if key != "name"},
+    }

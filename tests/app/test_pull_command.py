@@ -1,0 +1,135 @@
+"""`ktdesk pull` as a user meets it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from loopback_hub import Fault, LoopbackHub
+from running import RunKtdesk
+
+from ktdesk.exit_codes import ExitCode
+
+TinyModel = Callable[[str], Path]
+
+
+@pytest.fixture(autouse=True)
+def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No model of this machine's user is adopted."""
+    monkeypatch.setenv("HOME", str(tmp_path / "nobody"))
+    monkeypatch.setenv("KTDESK_HOME", str(tmp_path / "home"))
+
+
+@pytest.fixture
+def model(hub: LoopbackHub, tiny_model: TinyModel) -> Path:
+    path = tiny_model("llama-moe")
+    hub.add("owner/Tiny-GGUF", "tiny-F32.gguf", path.read_bytes())
+    return path
+
+
+def test_a_model_is_pulled_listed_and_answers_by_its_name(ktdesk: RunKtdesk, model: Path, tmp_path: Path) -> None:
+    result = ktdesk("pull", "owner/Tiny-GGUF:F32")
+    path = tmp_path / "home/models/owner/Tiny-GGUF/tiny-F32.gguf"
+    assert (result.code, result.out) == (ExitCode.OK, f"{path}\n")
+    assert path.read_bytes() == model.read_bytes()
+    assert "its SHA-256 is right" in result.err
+    assert "owner/Tiny-GGUF:F32" in ktdesk("models").out
+    assert ktdesk("run", "tiny", "a", "--raw", "--max-tokens", "1").code == ExitCode.OK
+    assert ktdesk("models", "verify").code == ExitCode.OK
+
+
+def test_without_a_quantization_the_one_for_this_machine_comes(
+    ktdesk: RunKtdesk, hub: LoopbackHub, model: Path
+) -> None:
+    hub.add("owner/Tiny-GGUF", "tiny-Q8_0.gguf", model.read_bytes() + bytes(1000))
+    facts = json.loads(ktdesk("pull", "owner/Tiny-GGUF", "--json").out)
+    assert (facts["name"], facts["quantization"]) == ("owner/Tiny-GGUF:Q8_0", "Q8_0")
+    assert facts["files"][0]["origin"] == "fetched"
+    assert facts["fetched_bytes"] == facts["files"][0]["num_bytes"]
+
+
+def test_a_url_without_a_hash_is_pulled_and_says_what_is_known(
+    ktdesk: RunKtdesk, hub: LoopbackHub, model: Path, tmp_path: Path
+) -> None:
+    result = ktdesk("pull", f"{hub.url}/plain/owner/Tiny-GGUF/tiny-F32.gguf")
+    assert Path(result.out.strip()).read_bytes() == model.read_bytes()
+    assert "its source tells no SHA-256" in result.err
+    name = ktdesk("models", "--json").out
+    assert json.loads(name)["models"][0]["name"].endswith("/plain/owner/Tiny-GGUF/tiny-F32")
+
+
+def test_a_gated_repository_opens_to_its_token(
+    ktdesk: RunKtdesk, hub: LoopbackHub, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.gated.add("owner/Tiny-GGUF")
+    hub.token = "hf_right"
+    result = ktdesk("pull", "owner/Tiny-GGUF:F32")
+    assert result.code == ExitCode.FETCH
+    assert f"{hub.url}/owner/Tiny-GGUF" in result.error
+    assert "HF_TOKEN" in result.error
+    monkeypatch.setenv("HF_TOKEN", "hf_right")
+    assert ktdesk("pull", "owner/Tiny-GGUF:F32").code == ExitCode.OK
+
+
+def test_what_the_hub_s_cache_has_is_linked_even_offline(
+    ktdesk: RunKtdesk, hub: LoopbackHub, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("ktdesk_wizard.download.adopting.MIN_BYTES", 1)
+    assert "neither the store nor" in ktdesk("pull", "owner/Tiny-GGUF:F32").error
+    folder = tmp_path / "cache" / "models--owner--Tiny-GGUF"
+    blob = folder / "blobs" / hashlib.sha256(model.read_bytes()).hexdigest()
+    for made in ("blobs", "refs", "snapshots/c0ffee"):
+        (folder / made).mkdir(parents=True)
+    shutil.copy(model, blob)
+    (folder / "refs" / "main").write_text("c0ffee")
+    (folder / "snapshots" / "c0ffee" / "tiny-F32.gguf").symlink_to(blob)
+    result = ktdesk("pull", "owner/Tiny-GGUF:F32", "--json")
+    assert json.loads(result.out)["files"][0]["original"] == str(blob)
+    assert hub.asked == []
+    assert ktdesk("pull", "owner/Tiny-GGUF:F32").code == ExitCode.OK  # it is in the store now
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("nobody-knows-7b",), ExitCode.USAGE, "`ktdesk plan --list` shows the catalogue"),
+        (("qwen3-30b-a3",), ExitCode.USAGE, "did you mean qwen3-30b-a3b"),
+        (("owner/Tiny-GGUF:Q9",), ExitCode.FETCH, "has no Q9: "),
+        (("owner/Unknown",), ExitCode.FETCH, "has no repository owner/Unknown"),
+        (("owner/Tiny-GGUF", "--revision", "v2"), ExitCode.FETCH, "has no revision 'v2'"),
+        (("owner/Tiny-GGUF:F32", "--adopt", "/nowhere"), ExitCode.USAGE, "no such folder"),
+        (("owner/Tiny-GGUF:F32", "--source", "ftp://x"), ExitCode.FETCH, "a source is hub, modelscope, or"),
+        (("owner/Tiny-GGUF:F32", "--connections", "0"), ExitCode.USAGE, "connections"),
+        (("http://127.0.0.1:9/x.gguf",), ExitCode.FETCH, "no connection to 127.0.0.1:9"),
+    ],
+)
+def test_what_cannot_be_pulled_is_one_line(
+    ktdesk: RunKtdesk, model: Path, arguments: tuple[str, ...], code: ExitCode, message: str
+) -> None:
+    result = ktdesk("pull", *arguments)
+    assert result.code == code
+    assert message in result.error
+
+
+def test_a_file_that_is_not_what_its_hash_says_leaves_nothing_behind(
+    ktdesk: RunKtdesk, hub: LoopbackHub, model: Path, tmp_path: Path
+) -> None:
+    hub.fault_for = lambda asked: Fault(flip_at=5)
+    result = ktdesk("pull", "owner/Tiny-GGUF:F32")
+    assert result.code == ExitCode.FETCH
+    assert "fetched 3 times, and its SHA-256 is" in result.error
+    assert list((tmp_path / "home").rglob("*.gguf*")) == []
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(ktdesk: RunKtdesk, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "models").write_text("a file, where a folder is needed")
+    result = ktdesk("pull", "owner/Tiny-GGUF:F32")
+    assert result.code == ExitCode.RESOURCES
+    assert "cannot be written" in result.error

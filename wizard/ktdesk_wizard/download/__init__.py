@@ -1,0 +1,1 @@
+"""Fetching models: whole, checked, and gone on with after any interruption."""
