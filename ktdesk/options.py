@@ -101,8 +101,8 @@ class EngineOptions:
     compute: Annotated[
         str,
         typer.Option(
-            help="int8: quantized weights as bytes. mixed: prompts on tiles, faster and coarser. bf16: all on tiles. "
-            "float32: exact, slow. auto: int8."
+            help="mixed: few tokens on vectors, many on tiles (AMX). int8: all on vectors. bf16: on tiles, coarser. "
+            "float32: exact, slow. auto: mixed, or int8 without AMX."
         ),
     ] = "auto"
     isa: Annotated[

@@ -70,6 +70,9 @@ using MergeRows = void (*)(const MixedRows& part, const MixedRows& total, int64_
 using FinishRow = void (*)(const MixedRows& row, float sink, float* out, int64_t length);
 
 // ---- On tile registers (AMX), in bfloat16 with sums in float32
+//
+// A number is two bfloat16, what the first leaves being the second: 16 bits. A product is three then, without
+// that of both seconds. One bfloat16 each would cost a model as much as all else that is rounded.
 
 // Query rows computed at once.
 constexpr int64_t kTileQueries = 16;
@@ -80,12 +83,14 @@ constexpr int64_t kStretchPositions = 64;
 static constexpr int64_t num_key_steps(int64_t padded) { return (padded + 31) / 32; }
 
 // What 16 queries take, what the keys of a stretch take, and what its values take.
-static constexpr int64_t tile_query_bytes(int64_t padded_keys) { return num_key_steps(padded_keys) * 1024; }
+static constexpr int64_t tile_query_bytes(int64_t padded_keys) {
+    return 2 * num_key_steps(padded_keys) * 1024;
+}
 static constexpr int64_t tile_key_bytes(int64_t padded_keys) {
-    return num_key_steps(padded_keys) * kStretchPositions * 64;
+    return 2 * num_key_steps(padded_keys) * kStretchPositions * 64;
 }
 static constexpr int64_t tile_value_bytes(int64_t padded_values) {
-    return padded_values * kStretchPositions * 2;
+    return 2 * padded_values * kStretchPositions * 2;
 }
 
 // Keys and values of a stretch. Positions from num_positions on count as zeros: nobody may have written them.
@@ -98,11 +103,13 @@ struct CachedStretch {
 
 // A stretch as tiles want it. Keys are tiles of 16 positions by 32 values: rows key_row bytes apart, those of
 // the next positions key_block further, those of the next values key_step. Values are tiles of pairs of
-// positions by 16 values, two for the 64 positions.
+// positions by 16 values, two for the 64 positions. The second bfloat16 of each lie alike, elsewhere; null
+// where the first are the numbers.
 struct TileStretch {
     const uint8_t* keys;
     int64_t key_row, key_block, key_step;
     const uint8_t* values;
+    const uint8_t *key_rests, *value_rests;
 };
 
 // 16 queries over a stretch.
@@ -120,7 +127,7 @@ struct TileQueries {
     uint8_t* scratch;  // kTileScratchBytes, at a cache line
 };
 
-constexpr int64_t kTileScratchBytes = 8 * 1024;
+constexpr int64_t kTileScratchBytes = 8 * 1024;  // scores and shares
 
 // A row's state does not depend on the other rows. attend needs the thread's tile configuration (tiles.h).
 struct TileAttention {

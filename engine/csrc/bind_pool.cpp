@@ -87,6 +87,12 @@ void bind_pool(nb::module_& m) {
                 pool.tuning.min_tile_rows = rows;
             })
         .def_prop_rw(
+            "rounds_to_bfloat16", [](const WorkerPool& pool) { return pool.tuning.rounds_to_bfloat16; },
+            [](WorkerPool& pool, bool rounds) {
+                const auto lock = pool.lock();
+                pool.tuning.rounds_to_bfloat16 = rounds;
+            })
+        .def_prop_rw(
             "attends_on_tiles", [](const WorkerPool& pool) { return pool.tuning.attends_on_tiles; },
             [](WorkerPool& pool, bool attends) {
                 const auto lock = pool.lock();

@@ -14,11 +14,29 @@ namespace ktdesk {
 
 namespace {
 
+// Work that whoever needs it does together: each takes a part, and goes on when all are done. Nobody waits
+// while it has one, so those that wait do not wait in a circle.
+class SharedWork {
+  public:
+    template <class Task>
+    void run(int64_t num_parts, const Task& task) {
+        for (int64_t i = next_++; i < num_parts; i = next_++) {
+            task(i);
+            num_done_.fetch_add(1, std::memory_order_release);
+        }
+        for (int spins = 0; num_done_.load(std::memory_order_acquire) < num_parts; ++spins)
+            if (spins > 1000) std::this_thread::yield();
+    }
+
+  private:
+    std::atomic<int64_t> next_{0}, num_done_{0};
+};
+
 // How far a group is: `down` may start when nothing of gate and up is left.
 struct alignas(64) Progress {
     std::atomic<int64_t> panels_left;
-    std::atomic<bool> is_gathering{false}, is_gathered{false};  // its rows, for tiles
     std::atomic<bool> is_ready{false};
+    SharedWork inputs, hidden;  // of a group on tiles, in the form that these want
 };
 
 void wait_for(const std::atomic<bool>& flag) {
@@ -51,7 +69,8 @@ class ExpertPass {
     void compute_hidden(const Chunk& chunk, int thread);
     void hidden_on_vectors(const ExpertGroup& group, const Chunk& chunk, int thread);
     void hidden_on_tiles(const ExpertGroup& group, const Chunk& chunk, int thread);
-    void gather_rows(const ExpertGroup& group, Progress& progress) const;
+    void store_tile_rows(const ExpertGroup& group, const float* const* vectors, const TileRows& rows,
+                         SharedWork& work) const;
     void finish_hidden(const ExpertGroup& group, int64_t row, int64_t first, float* gate, float* up) const;
     void finish_phase_1(const Chunk& chunk);
     void compute_out(const Chunk& chunk, int thread);
@@ -64,11 +83,8 @@ class ExpertPass {
     const uint8_t* next_start(int thread, const uint8_t* otherwise) const;
     const ExpertGroup& group_at(int64_t i) const { return all_.groups[static_cast<size_t>(i)]; }
     float weight_of(int64_t slot) const { return routing_.weights[pairs_[slot]]; }
-    TileRows tile_inputs(const ExpertGroup& g) const {
-        return {tile_inputs_ + g.tile_begin * hidden_size_, g.num_rows(), hidden_size_};
-    }
-    TileRows tile_hidden(const ExpertGroup& g) const {
-        return {tile_hidden_ + g.tile_begin * width_, g.num_rows(), width_};
+    static TileRows rows_of(const ExpertGroup& group, const TileRows& all) {
+        return {all.block(group.tile_begin), group.num_rows(), all.length};
     }
 
     WorkerPool& pool_;
@@ -82,11 +98,11 @@ class ExpertPass {
     int64_t* pairs_;
     ExpertGroups all_;
     float *hidden_, *partials_;
-    float** outputs_;   // by slot, in partials
-    Inputs inputs_;     // by slot
-    Inputs activated_;  // by slot
-    uint16_t *tile_inputs_ = nullptr, *tile_hidden_ = nullptr;
-    int64_t unpack_floats_ = 0, tile_floats_ = 0;  // a thread's scratch: unpacked rows, then what tiles need
+    float** outputs_;                               // by slot, in partials
+    Inputs inputs_;                                 // by slot
+    Inputs activated_;                              // by slot
+    TileRows tile_inputs_ = {}, tile_hidden_ = {};  // of all groups on tiles
+    int64_t unpack_floats_ = 0, tile_floats_ = 0;   // a thread's scratch: unpacked rows, then what tiles need
 
     ChunkQueue hidden_chunks_, out_chunks_;  // of phase 1, and of phase 2
     std::unique_ptr<Progress[]> progress_;
@@ -148,9 +164,8 @@ void ExpertPass::prepare_inputs() {
     unpack_floats_ = kPanelRows * std::max(hidden_size_, width_);
     if (all_.num_tile_rows > 0) {
         tile_inputs_ =
-            pool_.buffer(WorkerPool::kTileInputs).reserve_array<uint16_t>(all_.num_tile_rows * hidden_size_);
-        tile_hidden_ =
-            pool_.buffer(WorkerPool::kTileHidden).reserve_array<uint16_t>(all_.num_tile_rows * width_);
+            reserve_tile_rows(pool_.buffer(WorkerPool::kTileInputs), all_.num_tile_rows, hidden_size_);
+        tile_hidden_ = reserve_tile_rows(pool_.buffer(WorkerPool::kTileHidden), all_.num_tile_rows, width_);
         tile_floats_ =
             std::max({tile_scratch_floats(mlp_.gate.first, 2), tile_scratch_floats(mlp_.up.first, 2),
                       tile_scratch_floats(mlp_.down.first, kMaxTilePanels)});
@@ -173,7 +188,7 @@ void ExpertPass::plan_chunks(ChunkQueue& queue, int64_t panel_bytes, int64_t til
 void ExpertPass::run_chunks() {
     const auto run = [&](bool with_phase_1, bool with_phase_2) {
         pool_.run(pool_.num_threads(), [&](int64_t, int thread) {
-            const TileConfiguration configuration(all_.num_tile_rows > 0 ? kernels_.tiles : nullptr);
+            const TileConfiguration configuration(all_.num_tile_rows > 0 ? tile_kernels(pool_) : nullptr);
             while (const Chunk* chunk = with_phase_1 ? hidden_chunks_.take(thread) : nullptr)
                 compute_hidden(*chunk, thread);
             while (const Chunk* chunk = with_phase_2 ? out_chunks_.take(thread) : nullptr)
@@ -229,21 +244,19 @@ void ExpertPass::hidden_on_vectors(const ExpertGroup& group, const Chunk& chunk,
     }
 }
 
-// The first thread that comes for a group puts its rows side by side, so that they are in its cache when it
-// goes on; it never waits, so those that wait for it do not wait in a circle.
-void ExpertPass::gather_rows(const ExpertGroup& group, Progress& progress) const {
-    if (progress.is_gathering.exchange(true, std::memory_order_relaxed)) {
-        wait_for(progress.is_gathered);
-        return;
-    }
-    for (int64_t slot = group.begin; slot < group.end; ++slot)
-        kernels_.tiles->store_row(inputs_.vectors[slot], 0, hidden_size_, tile_inputs(group),
-                                  slot - group.begin);
-    progress.is_gathered.store(true, std::memory_order_release);
+// A block of rows at a time, so that each is written to by one thread.
+void ExpertPass::store_tile_rows(const ExpertGroup& group, const float* const* vectors, const TileRows& rows,
+                                 SharedWork& work) const {
+    work.run(num_tile_blocks(rows.num_rows), [&](int64_t block) {
+        const int64_t end = std::min((block + 1) * kTileRows, rows.num_rows);
+        for (int64_t row = block * kTileRows; row < end; ++row)
+            tile_kernels(pool_)->store_row(vectors[group.begin + row], rows, row);
+    });
 }
 
 void ExpertPass::hidden_on_tiles(const ExpertGroup& group, const Chunk& chunk, int thread) {
-    gather_rows(group, progress_[chunk.group]);
+    const TileRows inputs = rows_of(group, tile_inputs_);
+    store_tile_rows(group, inputs_.vectors, inputs, progress_[chunk.group].inputs);
     const Matrix gate = mlp_.gate.expert(group.expert), up = mlp_.up.expert(group.expert);
     float* scratch = pool_.scratch(thread);
     float* results = scratch + unpack_floats_;
@@ -251,10 +264,11 @@ void ExpertPass::hidden_on_tiles(const ExpertGroup& group, const Chunk& chunk, i
     for (int64_t i = 0; i < group.num_rows(); ++i) rows[i] = results + i * kPair;
     for (int64_t panel = chunk.first; panel < chunk.first + chunk.count; ++panel) {
         const TilePart parts[2] = {{&gate, panel, 0}, {&up, panel, kPanelRows}};
-        multiply_tile_parts(kernels_, parts, 2, tile_inputs(group), rows, scratch);
+        multiply_tile_parts(pool_, parts, 2, inputs, rows, scratch);
         for (int64_t i = 0; i < group.num_rows(); ++i) {
             finish_hidden(group, group.begin + i, panel * kPanelRows, rows[i], rows[i] + kPanelRows);
-            kernels_.tiles->store_row(rows[i], panel * kPanelRows, kPanelRows, tile_hidden(group), i);
+            std::copy_n(rows[i], gate.rows_of(panel),
+                        hidden_ + (group.begin + i) * width_ + panel * kPanelRows);
         }
     }
 }
@@ -317,6 +331,8 @@ void ExpertPass::out_on_vectors(const ExpertGroup& group, const Chunk& chunk, in
 
 void ExpertPass::out_on_tiles(const ExpertGroup& group, const Chunk& chunk, int thread) {
     const Matrix down = mlp_.down.expert(group.expert);
+    const TileRows hidden = rows_of(group, tile_hidden_);
+    store_tile_rows(group, activated_.vectors, hidden, progress_[chunk.group].hidden);
     TilePart parts[kMaxTilePanels];
     for (int64_t done = 0; done < chunk.count; done += kMaxTilePanels) {
         const int64_t count = std::min(kMaxTilePanels, chunk.count - done);
@@ -324,8 +340,7 @@ void ExpertPass::out_on_tiles(const ExpertGroup& group, const Chunk& chunk, int 
             const int64_t panel = chunk.first + done + i;
             parts[i] = {&down, panel, panel * kPanelRows};
         }
-        multiply_tile_parts(kernels_, parts, count, tile_hidden(group), outputs_ + group.begin,
-                            pool_.scratch(thread));
+        multiply_tile_parts(pool_, parts, count, hidden, outputs_ + group.begin, pool_.scratch(thread));
     }
 }
 

@@ -92,7 +92,8 @@ struct RowKernels {
     FinishRow finish_row;
 
     // Null where the instruction set has no tiles.
-    const TileKernels* tiles;
+    const TileKernels* tiles;  // of integers
+    const TileKernels* bfloat16_tiles;
     const TileAttention* tile_attention;
 
     // Reads num_bytes, a multiple of 256, and returns what depends on all of them.

@@ -86,7 +86,7 @@ struct LinearProduct {
                 const int64_t panel = chunk.first + done + i;
                 parts[i] = {&matrix, panel, panel * kPanelRows};
             }
-            multiply_tile_parts(pool.kernels(), parts, count, tile_rows, outputs, pool.scratch(thread));
+            multiply_tile_parts(pool, parts, count, tile_rows, outputs, pool.scratch(thread));
         }
     }
 
@@ -94,7 +94,7 @@ struct LinearProduct {
         ChunkQueue queue(pool, matrix.num_panels(), 1);
         queue.add(0, 1, tile_rows.data ? 2 : 1, longest_run(num_tokens, matrix.bytes_of_panel()));
         pool.run(std::min<int64_t>(pool.num_threads(), matrix.num_panels()), [&](int64_t, int thread) {
-            const TileConfiguration configuration(tile_rows.data ? pool.kernels().tiles : nullptr);
+            const TileConfiguration configuration(tile_rows.data ? tile_kernels(pool) : nullptr);
             while (const Chunk* chunk = queue.take(thread)) {
                 tile_rows.data ? on_tiles(*chunk, thread) : on_vectors(*chunk, queue, thread);
                 add_bias(chunk->first * kPanelRows,
@@ -116,12 +116,8 @@ int64_t rows_at_once(int64_t num_rows, int64_t length) {
 }
 
 TileRows store_tile_rows(WorkerPool& pool, const float* x, int64_t num_rows, int64_t length) {
-    const TileRows rows = {
-        pool.buffer(WorkerPool::kTileInputs).reserve_array<uint16_t>(tile_rows_bytes(num_rows, length) / 2),
-        num_rows, length};
-    pool.run(num_rows, [&](int64_t row, int) {
-        pool.kernels().tiles->store_row(x + row * length, 0, length, rows, row);
-    });
+    const TileRows rows = reserve_tile_rows(pool.buffer(WorkerPool::kTileInputs), num_rows, length);
+    pool.run(num_rows, [&](int64_t row, int) { tile_kernels(pool)->store_row(x + row * length, rows, row); });
     return rows;
 }
 
@@ -146,7 +142,7 @@ void linear(WorkerPool& pool, const Matrix& matrix, const float* bias, const flo
         const int64_t at_once = rows_at_once(num_tokens, matrix.length);
         for (int64_t t = 0; t < num_tokens; t += at_once) {
             product.num_tokens = std::min(at_once, num_tokens - t);
-            product.tile_rows = {all.data + t * matrix.length, product.num_tokens, matrix.length};
+            product.tile_rows = {all.block(t), product.num_tokens, matrix.length};
             product.outputs = outputs + t;
             product.run();
         }

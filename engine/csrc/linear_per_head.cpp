@@ -14,14 +14,14 @@ struct HeadProducts {
     const HeadMatrices& matrices;
     int64_t num_tokens;
     Inputs inputs;  // of all heads
-    uint16_t* tile_data = nullptr;
+    uint8_t* tile_data = nullptr;
     float** outputs;
 
     int64_t num_rows() const { return matrices.num_heads * num_tokens; }
 
     TileRows tile_rows(int64_t head) const {
         const int64_t length = matrices.first.length;
-        return {tile_data + head * tile_rows_bytes(num_tokens, length) / 2, num_tokens, length};
+        return {tile_data + head * tile_rows_bytes(num_tokens, length), num_tokens, length};
     }
 
     void place(const HeadVectors& x, float* out) {
@@ -44,7 +44,7 @@ struct HeadProducts {
         const Matrix& matrix = matrices.first;
         if (num_tokens >= pool.tuning.min_tile_rows && has_tiles(pool, matrix)) {
             const int64_t bytes = matrices.num_heads * tile_rows_bytes(num_tokens, matrix.length);
-            tile_data = pool.buffer(WorkerPool::kTileInputs).reserve_array<uint16_t>(bytes / 2);
+            tile_data = pool.buffer(WorkerPool::kTileInputs).reserve_array<uint8_t>(bytes);
             pool.reserve_scratch(tile_scratch_floats(matrix, kMaxTilePanels));
         } else if (matrix.takes_bytes()) {
             inputs.quantized =
@@ -56,8 +56,7 @@ struct HeadProducts {
         pool.run(num_rows(), [&](int64_t i, int) {
             const float* x = inputs.vectors[i];
             if (tile_data)
-                pool.kernels().tiles->store_row(x, 0, matrix.length, tile_rows(i / num_tokens),
-                                                i % num_tokens);
+                tile_kernels(pool)->store_row(x, tile_rows(i / num_tokens), i % num_tokens);
             else
                 pool.kernels().quantize_row(x, inputs.quantized, i);
         });
@@ -72,7 +71,7 @@ struct HeadProducts {
         if (tile_data) {
             TilePart parts[kMaxTilePanels];
             for (int64_t p = chunk.first; p < end; ++p) parts[p - chunk.first] = {&matrix, p, p * kPanelRows};
-            multiply_tile_parts(pool.kernels(), parts, chunk.count, tile_rows(head), to, scratch);
+            multiply_tile_parts(pool, parts, chunk.count, tile_rows(head), to, scratch);
             return;
         }
         for (int64_t p = chunk.first; p < end; ++p)
@@ -85,7 +84,7 @@ struct HeadProducts {
         for (int64_t head = 0; head < matrices.num_heads; ++head)
             queue.add(head, 1, kMaxTilePanels, kMaxTilePanels);
         pool.run(pool.num_threads(), [&](int64_t, int thread) {
-            const TileConfiguration configuration(tile_data ? pool.kernels().tiles : nullptr);
+            const TileConfiguration configuration(tile_data ? tile_kernels(pool) : nullptr);
             while (const Chunk* chunk = queue.take(thread)) multiply(*chunk, pool.scratch(thread));
         });
     }

@@ -23,9 +23,18 @@ const uint8_t* float_panel(const RowKernels& kernels, const TilePart& part, floa
 
 }  // namespace
 
+const TileKernels* tile_kernels(const WorkerPool& pool) {
+    return pool.tuning.rounds_to_bfloat16 ? pool.kernels().bfloat16_tiles : pool.kernels().tiles;
+}
+
 bool has_tiles(const WorkerPool& pool, const Matrix& matrix) {
-    const TileKernels* tiles = pool.kernels().tiles;
-    return tiles && tiles->multiply[tile_type(matrix)] && matrix.length % kTileValues == 0;
+    const TileKernels* tiles = tile_kernels(pool);
+    return tiles && tiles->multiply[tile_type(matrix)] && matrix.length % kTileValues == 0 &&
+           matrix.length <= kMaxTileLength;
+}
+
+TileRows reserve_tile_rows(Buffer& buffer, int64_t num_rows, int64_t length) {
+    return {buffer.reserve_array<uint8_t>(tile_rows_bytes(num_rows, length)), num_rows, length};
 }
 
 int64_t tile_scratch_floats(const Matrix& matrix, int64_t num_panels) {
@@ -33,7 +42,7 @@ int64_t tile_scratch_floats(const Matrix& matrix, int64_t num_panels) {
     return rows + tile_scratch_bytes(num_panels, matrix.length) / static_cast<int64_t>(sizeof(float));
 }
 
-void multiply_tile_parts(const RowKernels& kernels, const TilePart* parts, int64_t num_parts,
+void multiply_tile_parts(const WorkerPool& pool, const TilePart* parts, int64_t num_parts,
                          const TileRows& rows, float* const* outputs, float* scratch) {
     for (int64_t i = 0; i < num_parts;) {
         const WeightType type = tile_type(*parts[i].matrix);
@@ -43,11 +52,11 @@ void multiply_tile_parts(const RowKernels& kernels, const TilePart* parts, int64
         for (; i < num_parts && count < kMaxTilePanels && tile_type(*parts[i].matrix) == type; ++i, ++count) {
             const Matrix& matrix = *parts[i].matrix;
             const uint8_t* data =
-                matrix.is_packed ? matrix.at(parts[i].panel) : float_panel(kernels, parts[i], memory);
+                matrix.is_packed ? matrix.at(parts[i].panel) : float_panel(pool.kernels(), parts[i], memory);
             if (!matrix.is_packed) memory += kPanelRows * matrix.length;
             panels[count] = {data, parts[i].column, matrix.rows_of(parts[i].panel)};
         }
-        kernels.tiles->multiply[type](panels, count, rows, outputs, reinterpret_cast<uint8_t*>(memory));
+        tile_kernels(pool)->multiply[type](panels, count, rows, outputs, reinterpret_cast<uint8_t*>(memory));
     }
 }
 

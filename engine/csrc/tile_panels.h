@@ -5,6 +5,9 @@
 
 namespace ktdesk {
 
+// Of the form that the pool's rows are to have; null where its instruction set has no tiles.
+const TileKernels* tile_kernels(const WorkerPool& pool);
+
 // Whether the pool's instruction set has tiles for the matrix.
 bool has_tiles(const WorkerPool& pool, const Matrix& matrix);
 
@@ -18,8 +21,11 @@ struct TilePart {
     int64_t panel;
     int64_t column;
 };
-void multiply_tile_parts(const RowKernels& kernels, const TilePart* parts, int64_t num_parts,
+void multiply_tile_parts(const WorkerPool& pool, const TilePart* parts, int64_t num_parts,
                          const TileRows& rows, float* const* outputs, float* scratch);
+
+// Memory for so many rows.
+TileRows reserve_tile_rows(Buffer& buffer, int64_t num_rows, int64_t length);
 
 // Loads a thread's tile configuration for as long as it lives, where there are tiles to be used.
 class TileConfiguration {

@@ -1,7 +1,13 @@
-// Products on tile registers (AMX): panels times blocks of 16 rows of activations in bfloat16.
+// Products on tile registers (AMX): panels times blocks of 16 rows of activations.
 //
-// Where the row kernels are for one token or a few, tiles are for many: a panel is unpacked to bfloat16 once
-// and multiplied with all rows. Sums are in float32 over the whole length.
+// Where the row kernels are for one token or a few, tiles are for many: a panel is unpacked once and
+// multiplied with all rows. There are two forms of numbers:
+//   integers   of 16 bits, rows with one scale each, of weights as of activations. A number is two bytes, and
+//              a product of two is four products of bytes, of which the least one is left out where it says
+//              nothing. Sums are exact. As exact as the kernels on vectors, or more.
+//   bfloat16   eight bits of each number, sums in float32. One product instead of the three or four of
+//              which two take the time of one, but what channels that are far larger than the others
+//              lose of their last bits drowns those.
 #pragma once
 
 #include <cstdint>
@@ -15,25 +21,37 @@ constexpr int64_t kTileValues = 32;
 constexpr int64_t kTileStride = 64;  // bytes of a row of a tile
 constexpr int64_t kTileBytes = kTileRows * kTileStride;
 
-// Rows are kept 2^90 times as large: unpacked codes are 2^112 times as small (isa/tile_unpack.inl), and
-// products of both stay in the middle of what float32 holds.
-constexpr int kTileScaleExponent = 90;
+// Values that lie together: two tiles of bytes (of 64 values), or of bfloat16 (of 32).
+constexpr int64_t kTileStep = 64;
+constexpr int64_t kTileStepBytes = 2 * kTileBytes;
+// Behind the values of a block: what its rows are, four numbers of 32 bits for each.
+constexpr int64_t kTileRowFacts = 4 * kTileStride;
 
-// Rows of activations as tiles want them: blocks of 16 rows; in a block, for each 32 values, one tile of 1
-// KB: 16 rows of 32 bfloat16. The values of each quad lie in the order 0, 2, 1, 3, which is the one that
-// unpacked bytes have. They are 2^kTileScaleExponent times as large. Rows that fill up the last block may
-// hold anything.
-struct TileRows {
-    uint16_t* data;    // at a cache line
-    int64_t num_rows;  // without those that fill up
-    int64_t length;    // a multiple of 32
-};
+static constexpr int64_t num_tile_steps(int64_t length) { return (length + kTileStep - 1) / kTileStep; }
 
 static constexpr int64_t num_tile_blocks(int64_t num_rows) { return (num_rows + kTileRows - 1) / kTileRows; }
 
-static constexpr int64_t tile_rows_bytes(int64_t num_rows, int64_t length) {
-    return num_tile_blocks(num_rows) * kTileRows * length * 2;
+static constexpr int64_t tile_block_bytes(int64_t length) {
+    return num_tile_steps(length) * kTileStepBytes + kTileRowFacts;
 }
+
+static constexpr int64_t tile_rows_bytes(int64_t num_rows, int64_t length) {
+    return num_tile_blocks(num_rows) * tile_block_bytes(length);
+}
+
+// Rows of activations as the kernels of one form want them: blocks of 16 rows, kTileStep values of them at a
+// time. Rows that fill up the last block may hold anything.
+struct TileRows {
+    uint8_t* data;     // at a cache line
+    int64_t num_rows;  // without those that fill up
+    int64_t length;    // a multiple of 32
+
+    int64_t block_bytes() const { return tile_block_bytes(length); }
+    uint8_t* block(int64_t row) const { return data + row / kTileRows * block_bytes(); }
+};
+
+// Sums of integers: 128 * 255 + 128 * 128 times the length must fit 32 bits.
+constexpr int64_t kMaxTileLength = 40960;
 
 // A panel (panels.h) of one of the matrices that are multiplied together, and where its products go.
 struct TilePanel {
@@ -51,7 +69,7 @@ constexpr int64_t kMaxTilePanels = 8;
 
 // What unpacked panels take of a thread's second-level cache, with room for single tiles.
 static constexpr int64_t tile_scratch_bytes(int64_t num_panels, int64_t length) {
-    return (num_panels + num_panels % 2) * length * 2 * kTileRows + 16 * 1024;
+    return (num_panels + num_panels % 2) * num_tile_steps(length) * kTileStepBytes + 16 * 1024;
 }
 
 struct TileKernels {
@@ -59,8 +77,8 @@ struct TileKernels {
     void (*configure)();
     void (*release)();
 
-    // Writes x[0..count), which are the values first.. of row `row`. first and count: multiples of 16.
-    void (*store_row)(const float* x, int64_t first, int64_t count, const TileRows& rows, int64_t row);
+    // Writes x, which is row `row`.
+    void (*store_row)(const float* x, const TileRows& rows, int64_t row);
 
     // By WeightType; null where the type has no panels (their rows are unpacked, and go as F32). All panels
     // of a call have one type and length.

@@ -41,7 +41,8 @@ class Buffer {
 // What the drivers choose by. Only speed and rounding depend on it; read it while the pool is locked.
 struct Tuning {
     int64_t min_tile_rows = INT64_MAX;  // of an expert, or of a matrix: from so many tokens on tiles are used
-    bool attends_on_tiles = false;      // attention in bfloat16, where the instruction set has tiles
+    bool rounds_to_bfloat16 = false;    // on tiles: else as integers of 16 bits (tiles.h)
+    bool attends_on_tiles = false;      // where the instruction set has tiles
     bool overlaps_phases = true;        // an expert's second phase may run while others are in their first
 };
 

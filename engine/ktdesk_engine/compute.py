@@ -15,8 +15,9 @@ from ktdesk_engine.quants.formats import WeightType
 
 Vectors = Literal["int8", "float32"]
 """What rows are multiplied as on vectors. int8: weights as their codes, activations as two bytes of 15 bits."""
-Tiles = Literal["bf16", "float32"]
-"""What they are multiplied as from min_tile_rows on; float32: never on tiles."""
+Tiles = Literal["int16", "float32"]
+"""What they are multiplied as from min_tile_rows on. int16: weights and activations as two bytes each, a row of either
+having one scale; float32: never on tiles."""
 
 
 class Products(NamedTuple):
@@ -24,11 +25,11 @@ class Products(NamedTuple):
 
     few: Vectors
     many: Tiles
-    many_in_experts: Tiles = "bf16"
+    many_in_experts: Tiles = "int16"
 
 
-_BYTES = Products("int8", "bf16")
-_FLOATS = Products("float32", "bf16")
+_BYTES = Products("int8", "int16")
+_FLOATS = Products("float32", "int16")
 
 PRODUCTS: dict[WeightType, Products] = {
     **dict.fromkeys((WeightType.Q4_0, WeightType.Q4_1, WeightType.Q5_0, WeightType.Q5_1, WeightType.Q8_0), _BYTES),
@@ -39,21 +40,27 @@ PRODUCTS: dict[WeightType, Products] = {
     **dict.fromkeys((WeightType.IQ2_S, WeightType.IQ3_XXS, WeightType.IQ3_S), _FLOATS),
     **dict.fromkeys((WeightType.TQ1_0, WeightType.TQ2_0), _FLOATS),
     # Outside experts these are routers: to round them would send tokens to other experts.
-    WeightType.F32: Products("float32", "float32", "bf16"),
+    WeightType.F32: Products("float32", "float32", "int16"),
 }
-"""The error of a product, the norm of the difference by that of the exact result, rows of 2,048 random weights: int8
-0.00007 in each type; bf16 0.0016 to 0.0027, but 0.008 in Q2_K, whose random mins nearly cancel its codes; float32
-0.000001. Of an expert, three products: int8 0.00015, bf16 0.0042."""
+"""The error of a product, the norm of the difference by that of the exact result, rows of 2,048 random weights and
+activations: int8 0.00007 in each type; int16 0.00006 to 0.0001; float32 0.000001. Where one activation is 300 times as
+large as the others: int8 0.0007 to 0.0012, int16 0.0004 to 0.0005. With compute bf16 all is bfloat16 on tiles: 0.0016
+to 0.0035, but 0.008 in Q2_K, whose random mins nearly cancel its codes."""
 
 
 def decide_compute(wish: Compute, pool: WorkerPool, *, deterministic: bool = False) -> Compute:
-    """auto is int8: what tiles gain in speed they pay for in quality (docs/quality.md), so they are asked for.
+    """auto is mixed, which takes vectors or tiles by the number of rows; both round alike (docs/quality.md).
 
-    Without tiles, what would go on them goes on vectors, which round less. mixed takes now these, now those.
+    Without tiles, what would go on them goes on vectors; deterministic allows one of them alone.
     """
-    if wish == "auto" or (deterministic and wish == "mixed"):
-        return "int8"
-    return wish if pool.has_tiles or wish == "float32" else "int8"
+    if wish == "float32" or (wish == "bf16" and pool.has_tiles):
+        return wish
+    return "mixed" if wish in ("auto", "mixed") and pool.has_tiles and not deterministic else "int8"
+
+
+def rounds_to_bfloat16(compute: Compute) -> bool:
+    """What goes on tiles, instead of to integers of 16 bits."""
+    return compute == "bf16"
 
 
 def attends_on_tiles(compute: Compute, *, deterministic: bool = False) -> bool:

@@ -69,9 +69,10 @@ class EngineConfig:
     int8: quantized weights are packed in memory and multiplied as bytes, activations as two bytes of 15 bits; what
     has no panels (F32, IQ1 to IQ3, TQ) is computed as in float32. F16 and BF16 are packed too, and multiplied with
     activations in float32.
-    bf16: weights and activations in bfloat16 on tiles (AMX); without tiles as int8, which is more exact.
-    mixed: as int8 for few tokens, as bf16 for many where there are tiles (compute.py has it for each type).
-    auto: int8, for tiles cost quality (docs/quality.md)."""
+    mixed: as int8 for few tokens; for many on tiles (AMX) where there are any, weights and activations as integers of
+    16 bits (compute.py has it for each type).
+    bf16: weights and activations in bfloat16 on tiles, which is coarser (docs/quality.md); without tiles as int8.
+    auto: mixed; int8 where there are no tiles, or with deterministic."""
     min_tile_rows: int | None = None
     """With compute mixed: from how many tokens of one expert, or of a matrix, on tiles are used. Decided: by a
     measurement when the model is loaded. A number makes results the same from one load to the next."""
@@ -122,7 +123,7 @@ class EngineConfig:
         if self.min_tile_rows is not None:
             _require_integer("min_tile_rows", self.min_tile_rows, 1, 2**63 - 1)
             _require(
-                self.compute == "mixed",
+                self.compute in ("auto", "mixed"),
                 f"min_tile_rows is for compute 'mixed'; with {self.compute!r} there is no choice",
             )
         if self.context is not None:

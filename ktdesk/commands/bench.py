@@ -77,7 +77,7 @@ class RunOptions:
     """How it is run: as `EngineOptions`, but the context follows from what is measured."""
 
     threads: Annotated[int | None, typer.Option(help="Threads to compute on.", show_default="a core each")] = None
-    compute: Annotated[str, typer.Option(help="int8, mixed (prompts on tiles), bf16 or float32; auto: int8.")] = "auto"
+    compute: Annotated[str, typer.Option(help="int8, mixed (prompts on tiles), bf16 or float32; auto: mixed.")] = "auto"
     isa: Annotated[
         str | None, typer.Option(help="scalar, avx2, avx512 or amx.", show_default="the widest of this machine")
     ] = None

@@ -23,7 +23,7 @@ def eval(
         Path | None, typer.Option(metavar="FILE", help="What to read, in UTF-8.", show_default="English that ships")
     ] = None,
     compute: Annotated[
-        str, typer.Option(help="What to measure. int8: quantized weights as bytes. mixed, bf16: on tiles. auto: int8.")
+        str, typer.Option(help="What to measure. int8: on vectors. mixed: many tokens on tiles. bf16. auto: mixed.")
     ] = "auto",
     cache_type: Annotated[
         str | None,

@@ -60,7 +60,7 @@ def test_a_layer_counts_the_experts_that_were_hit(compute: str, monkeypatch: pyt
     few = "float32" if compute == "float32" else "int8"
     one, many = bench.rows(Probes(pool, bench.peaks), quiet)
     has_many_on_tiles = pool.has_tiles and compute == "mixed"
-    assert (one.work.peak, many.work.peak) == (few, "bf16 tiles" if has_many_on_tiles else few)
+    assert (one.work.peak, many.work.peak) == (few, "int8 tiles" if has_many_on_tiles else few)
     assert one.step_weight_bytes.median == 2 * bench.layer_bytes / 4
     assert many.step_weight_bytes.median == bench.layer_bytes  # 200 tokens miss no expert of four
     assert many.work.num_tokens == 200 * many.work.num_steps

@@ -11,46 +11,37 @@
 namespace ktdesk {
 
 const RowKernels& avx512_vnni_kernels();
+const TileKernels& amx_integer_tiles();
 const TileAttention& amx_tile_attention();
 
 namespace {
 
 constexpr int64_t kPanelTokens = 4;
 
+// Rows are kept 2^90 times as large (row_of_16).
+constexpr int kTileScaleExponent = 90;
+
 #include "dequantize.inl"
 #include "dequantize_avx2.inl"
 #include "lanes_vnni.inl"
 #include "panel_kernels.inl"
+#include "tile_registers.inl"
 #include "tile_unpack.inl"
 #include "tile_products.inl"
 
-// All eight tiles have 16 rows of 64 bytes. Written through volatile: the compiler knows of the load only
-// that it reads eight bytes, and drops stores to the others.
-void configure() {
-    alignas(64) volatile uint8_t configuration[64] = {};
-    configuration[0] = 1;
-    for (int tile = 0; tile < 8; ++tile) {
-        configuration[16 + 2 * tile] = 64;
-        configuration[48 + tile] = kTileRows;
-    }
-    asm volatile("ldtilecfg (%0)" ::"r"(configuration) : "memory");
-}
-
-void release() { asm volatile("tilerelease" ::: "memory"); }
-
-// 16 floats, with the middle two of each quad exchanged.
+// Unpacked codes are 2^112 times as small (tile_unpack.inl), and products
+// of both stay in the middle of what float32 holds. 16 floats, with the middle two of each quad exchanged.
 __m256i row_of_16(const float* x) {
     const __m512 scaled = _mm512_mul_ps(_mm512_loadu_ps(x), _mm512_set1_ps(0x1p90f));
     const __m512 exchanged = _mm512_permute_ps(scaled, 0b11'01'10'00);
     return reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(exchanged));
 }
 
-void store_tile_row(const float* x, int64_t first, int64_t count, const TileRows& rows, int64_t row) {
-    const int64_t block = row / kTileRows * (rows.length / kTileValues);
-    uint8_t* tiles = reinterpret_cast<uint8_t*>(rows.data) + row % kTileRows * kTileStride;
-    for (int64_t k = first; k < first + count; k += 16) {
-        uint8_t* to = tiles + (block + k / kTileValues) * kTileBytes + k % kTileValues * 2;
-        _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), row_of_16(x + k - first));
+void store_tile_row(const float* x, const TileRows& rows, int64_t row) {
+    uint8_t* tiles = rows.block(row) + row % kTileRows * kTileStride;
+    for (int64_t k = 0; k < rows.length; k += 16) {
+        uint8_t* to = tiles + k / kTileValues * kTileBytes + k % kTileValues * 2;
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), row_of_16(x + k));
     }
 }
 
@@ -121,7 +112,8 @@ RowKernels make_amx_kernels() {
     static const TileKernels tiles = make_tile_kernels();
     RowKernels table = avx512_vnni_kernels();
     table.name = "amx";
-    table.tiles = &tiles;
+    table.tiles = &amx_integer_tiles();
+    table.bfloat16_tiles = &tiles;
     table.tile_attention = &amx_tile_attention();
     int next = 0;
     while (table.peaks[next].name) ++next;

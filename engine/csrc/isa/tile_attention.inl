@@ -19,6 +19,12 @@ void store_line(void* p, __m512i line) { _mm512_store_si512(p, line); }
 // 32 values, those of `low` first.
 __m512i to_bf16(__m512 low, __m512 high) { return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low)); }
 
+// What bfloat16 leaves of a value.
+__m512 rest_of(__m512 x) {
+    const __m256i rounded = reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x));
+    return _mm512_sub_ps(x, _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(rounded), 16)));
+}
+
 // Lane i holds the pair low[i], high[i].
 __m512i to_pairs(__m512 low, __m512 high) {
     alignas(64) static constexpr uint16_t kOrder[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
@@ -53,14 +59,19 @@ void turn(const __m512i* lines, uint8_t* tile) {
     }
 }
 
+// The tiles, and then those of what they leave.
 void pack_queries(const float* queries, int64_t length, uint8_t* tiles) {
-    for (int64_t d = 0; d < length; d += 32, tiles += kTile) {
-        __m512i lines[16];
+    uint8_t* rests = tiles + num_key_steps(length) * kTile;
+    for (int64_t d = 0; d < length; d += 32, tiles += kTile, rests += kTile) {
+        __m512i lines[16], rest_lines[16];
         for (int r = 0; r < 16; ++r) {
             const float* query = queries + r * length + d;
-            lines[r] = to_bf16(Vec::load(query), d + 16 < length ? Vec::load(query + 16) : Vec::zero());
+            const __m512 low = Vec::load(query), high = d + 16 < length ? Vec::load(query + 16) : Vec::zero();
+            lines[r] = to_bf16(low, high);
+            rest_lines[r] = to_bf16(rest_of(low), rest_of(high));
         }
         turn(lines, tiles);
+        turn(rest_lines, rests);
     }
 }
 
@@ -83,28 +94,34 @@ __m512 load_16(const uint8_t* row, int64_t d) {
     return Cached::load(row, d, Cached::scale(row, d));
 }
 
-// For each 32 values, four tiles: 16 positions below each other.
+// For each 32 values, four tiles: 16 positions below each other. `rests` lies as far behind `tiles` as all
+// these take.
 template <class Cached>
 void pack_keys(const CachedTile& keys, int64_t num_positions, uint8_t* tiles) {
     const int64_t step = kStretchPositions * kTileLine, num_steps = num_key_steps(keys.length);
+    const int64_t to_rests = num_steps * step;
     for (int64_t p = 0; p < num_positions; ++p) {
         const uint8_t* row = keys.rows + p * keys.stride;
         ask_for(row, keys.stride);
         uint8_t* line = tiles + p * kTileLine;
-        for (int64_t d = 0; d < keys.length; d += 32, line += step)
-            store_line(line, to_bf16(load_16<Cached>(row, d),
-                                     d + 16 < keys.length ? load_16<Cached>(row, d + 16) : Vec::zero()));
+        for (int64_t d = 0; d < keys.length; d += 32, line += step) {
+            const __m512 low = load_16<Cached>(row, d);
+            const __m512 high = d + 16 < keys.length ? load_16<Cached>(row, d + 16) : Vec::zero();
+            store_line(line, to_bf16(low, high));
+            store_line(line + to_rests, to_bf16(rest_of(low), rest_of(high)));
+        }
     }
     for (int64_t p = num_positions; p < kStretchPositions; ++p)
-        for (int64_t i = 0; i < num_steps; ++i)
+        for (int64_t i = 0; i < 2 * num_steps; ++i)
             store_line(tiles + i * step + p * kTileLine, _mm512_setzero_si512());
 }
 
-// For each 16 values, two tiles of 32 positions: pairs of positions below each other.
+// For each 16 values, two tiles of 32 positions: pairs of positions below each other. Then the same of what
+// they leave.
 template <class Cached>
 void pack_values(const CachedStretch& s, uint8_t* tiles) {
     const CachedTile& values = s.values;
-    const int64_t step = 2 * kTile;
+    const int64_t step = 2 * kTile, to_rests = values.length / 16 * step;
     for (int64_t p = 0; p < kStretchPositions; p += 2) {
         const uint8_t* row = values.rows + p * values.stride;
         const uint8_t* next = row + values.stride;
@@ -115,19 +132,22 @@ void pack_values(const CachedStretch& s, uint8_t* tiles) {
             const __m512 low = p < s.num_positions ? load_16<Cached>(row, d) : Vec::zero();
             const __m512 high = p + 1 < s.num_positions ? load_16<Cached>(next, d) : Vec::zero();
             store_line(line, to_pairs(low, high));
+            store_line(line + to_rests, to_pairs(rest_of(low), rest_of(high)));
         }
     }
-}
-
-TileStretch packed(const uint8_t* keys, const uint8_t* values) {
-    return {keys, kTileLine, kTile, 4 * kTile, values};
 }
 
 template <class Cached>
 TileStretch pack_stretch(const CachedStretch& s, uint8_t* keys, uint8_t* values) {
     pack_keys<Cached>(s.keys, s.num_positions, keys);
     pack_values<Cached>(s, values);
-    return packed(keys, values);
+    return {keys,
+            kTileLine,
+            kTile,
+            4 * kTile,
+            values,
+            keys + num_key_steps(s.keys.length) * 4 * kTile,
+            values + s.values.length / 16 * 2 * kTile};
 }
 
 // ---- bfloat16 as it lies in the cache
@@ -171,20 +191,15 @@ TileStretch pack_bf16_stretch(const CachedStretch& s, uint8_t* keys, uint8_t* va
     const bool is_ready = s.is_whole && s.keys.length % 32 == 0 && s.values.length % 32 == 0;
     if (!is_ready) return pack_stretch<CachedBF16>(s, keys, values);
     pack_bf16_values(s, values);
-    return {s.keys.rows, s.keys.stride, 16 * s.keys.stride, kTileLine, values};
+    return {s.keys.rows, s.keys.stride, 16 * s.keys.stride, kTileLine, values, nullptr, nullptr};
 }
 
 // ---- Scores
 
-// scores: (64 positions, 16 queries)
-void score_stretch(const TileStretch& s, const TileQueries& q, float* scores) {
+// Adds keys times queries to registers 0..3.
+void add_scores(const TileStretch& s, const uint8_t* keys, const uint8_t* queries, int64_t num_steps) {
     const int64_t line = kTileLine;
-    KTDESK_ZERO(0);
-    KTDESK_ZERO(1);
-    KTDESK_ZERO(2);
-    KTDESK_ZERO(3);
-    const uint8_t *keys = s.keys, *queries = q.queries;
-    for (int64_t i = 0; i < q.num_key_steps; ++i, keys += s.key_step, queries += kTile) {
+    for (int64_t i = 0; i < num_steps; ++i, keys += s.key_step, queries += kTile) {
         KTDESK_LOAD(4, queries, line);
         KTDESK_LOAD(5, keys, s.key_row);
         KTDESK_MULTIPLY(0, 5, 4);
@@ -195,6 +210,18 @@ void score_stretch(const TileStretch& s, const TileQueries& q, float* scores) {
         KTDESK_LOAD(5, keys + 3 * s.key_block, s.key_row);
         KTDESK_MULTIPLY(3, 5, 4);
     }
+}
+
+// scores: (64 positions, 16 queries)
+void score_stretch(const TileStretch& s, const TileQueries& q, float* scores) {
+    const int64_t line = kTileLine;
+    KTDESK_ZERO(0);
+    KTDESK_ZERO(1);
+    KTDESK_ZERO(2);
+    KTDESK_ZERO(3);
+    add_scores(s, s.keys, q.queries + q.num_key_steps * kTile, q.num_key_steps);
+    if (s.key_rests) add_scores(s, s.key_rests, q.queries, q.num_key_steps);
+    add_scores(s, s.keys, q.queries, q.num_key_steps);
     uint8_t* to = reinterpret_cast<uint8_t*>(scores);
     KTDESK_STORE(0, to, line);
     KTDESK_STORE(1, to + kTile, line);
@@ -202,7 +229,7 @@ void score_stretch(const TileStretch& s, const TileQueries& q, float* scores) {
     KTDESK_STORE(3, to + 3 * kTile, line);
 }
 
-// 2^x; 0 below -126, NaN at NaN. Off by at most 3e-6 of itself, which bfloat16 does not see.
+// 2^x; 0 below -126, NaN at NaN. Off by at most 3e-6 of itself, which two bfloat16 do not see.
 __m512 power_of_two(__m512 x) {
     const __m512 bounded = _mm512_max_ps(_mm512_set1_ps(-200.0f), x);  // NaN stays NaN
     const __m512 n = _mm512_roundscale_ps(bounded, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
@@ -255,7 +282,7 @@ __m512 origins(const TileQueries& q, const float* scores, __m512* maxima) {
 // What lies in a thread's scratch.
 struct TileScratch {
     float* scores;    // 4 tiles
-    uint8_t* shares;  // 2 tiles: 16 queries by 32 positions
+    uint8_t* shares;  // 2 tiles: 16 queries by 32 positions; then 2 of what they leave
     explicit TileScratch(uint8_t* memory)
         : scores(reinterpret_cast<float*>(memory)), shares(memory + 4 * kTile) {}
 };
@@ -270,7 +297,7 @@ void share_out(const TileQueries& q, const TileScratch& scratch) {
     __m512 sums[2] = {Vec::zero(), Vec::zero()};
     for (int64_t half = 0; half < 2; ++half) {
         const float* scores = scratch.scores + half * 32 * 16;
-        __m512i pairs[16];
+        __m512i pairs[16], rests[16];
         for (int i = 0; i < 16; ++i, scores += 32) {
             ask_for_part(q.later_values, q.later_bytes, 16 * half + i);
             const __m512 low = power_of_two(_mm512_fmsub_ps(Vec::load(scores), log2e, offset));
@@ -278,8 +305,10 @@ void share_out(const TileQueries& q, const TileScratch& scratch) {
             sums[0] = _mm512_add_ps(sums[0], low);
             sums[1] = _mm512_add_ps(sums[1], high);
             pairs[i] = to_pairs(low, high);
+            rests[i] = to_pairs(rest_of(low), rest_of(high));
         }
         turn(pairs, scratch.shares + half * kTile);
+        turn(rests, scratch.shares + (2 + half) * kTile);
     }
     const __m512 sum = _mm512_add_ps(sums[0], sums[1]);
     Vec::store(q.state.sums, _mm512_fmadd_ps(Vec::load(q.state.sums), factors, sum));
@@ -298,38 +327,44 @@ void share_out(const TileQueries& q, const TileScratch& scratch) {
 
 // ---- Values
 
-// Adds shares times 16 values, `mixed` being those of the first query.
-#define KTDESK_MIX(sum, index)                                \
-    KTDESK_LOAD(6, values + (index) * 2 * kTile, line);       \
-    KTDESK_MULTIPLY(sum, 4, 6);                               \
-    KTDESK_LOAD(7, values + ((index) * 2 + 1) * kTile, line); \
+// Adds shares times 16 values to register 0 or 1; `from` are the values, and `rests` what they leave.
+#define KTDESK_MIX(sum, from)             \
+    KTDESK_LOAD(6, from, line);           \
+    KTDESK_MULTIPLY(sum, 4, 6);           \
+    KTDESK_LOAD(7, (from) + kTile, line); \
+    KTDESK_MULTIPLY(sum, 5, 7)
+#define KTDESK_MIX_TWICE(sum, from)       \
+    KTDESK_LOAD(6, from, line);           \
+    KTDESK_MULTIPLY(sum, 2, 6);           \
+    KTDESK_LOAD(7, (from) + kTile, line); \
+    KTDESK_MULTIPLY(sum, 3, 7);           \
+    KTDESK_MULTIPLY(sum, 4, 6);           \
     KTDESK_MULTIPLY(sum, 5, 7)
 
 void mix_values(const TileStretch& s, const TileQueries& q, const TileScratch& scratch) {
     const int64_t line = kTileLine, stride = q.value_length * 4;
     KTDESK_LOAD(4, scratch.shares, line);
     KTDESK_LOAD(5, scratch.shares + kTile, line);
-    const uint8_t* values = s.values;
+    KTDESK_LOAD(2, scratch.shares + 2 * kTile, line);
+    KTDESK_LOAD(3, scratch.shares + 3 * kTile, line);
+    const uint8_t *values = s.values, *rests = s.value_rests;
     float* mixed = q.state.mixed;
-    int64_t d = 0;
-    for (; d + 64 <= q.value_length; d += 64, values += 8 * kTile, mixed += 64) {
+    for (int64_t d = 0; d < q.value_length; d += 32, values += 4 * kTile, mixed += 32) {
+        const bool is_pair = d + 16 < q.value_length;
         KTDESK_LOAD(0, mixed, stride);
-        KTDESK_LOAD(1, mixed + 16, stride);
-        KTDESK_LOAD(2, mixed + 32, stride);
-        KTDESK_LOAD(3, mixed + 48, stride);
-        KTDESK_MIX(0, 0);
-        KTDESK_MIX(1, 1);
-        KTDESK_MIX(2, 2);
-        KTDESK_MIX(3, 3);
+        if (is_pair) KTDESK_LOAD(1, mixed + 16, stride);
+        if (rests) {
+            KTDESK_MIX(0, rests);
+            if (is_pair) {
+                KTDESK_MIX(1, rests + 2 * kTile);
+            }
+            rests += 4 * kTile;
+        }
+        KTDESK_MIX_TWICE(0, values);
         KTDESK_STORE(0, mixed, stride);
+        if (!is_pair) break;
+        KTDESK_MIX_TWICE(1, values + 2 * kTile);
         KTDESK_STORE(1, mixed + 16, stride);
-        KTDESK_STORE(2, mixed + 32, stride);
-        KTDESK_STORE(3, mixed + 48, stride);
-    }
-    for (; d < q.value_length; d += 16, values += 2 * kTile, mixed += 16) {
-        KTDESK_LOAD(0, mixed, stride);
-        KTDESK_MIX(0, 0);
-        KTDESK_STORE(0, mixed, stride);
     }
 }
 

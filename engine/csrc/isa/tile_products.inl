@@ -3,17 +3,8 @@
 // Tiles hold 16 rows of 64 bytes. A product adds to 16 rows x 16 columns of float32 what 16 x 32 values of
 // the rows and 32 x 16 of the panel give. Two panels times up to three blocks are summed at once, in
 // registers 0..5.
-//
-// All tile instructions are written out with a memory clobber: the compiler's intrinsics have none, and
-// stores into a tile's memory could be moved past the load.
 
-#define KTDESK_TILE_ZERO(tile) asm volatile("tilezero %%tmm" #tile::: "memory")
-#define KTDESK_TILE_LOAD(tile, from) \
-    asm volatile("tileloadd (%0,%1,1), %%tmm" #tile::"r"(from), "r"(kTileStride) : "memory")
-#define KTDESK_TILE_STORE(tile, to) \
-    asm volatile("tilestored %%tmm" #tile ", (%0,%1,1)" ::"r"(to), "r"(kTileStride) : "memory")
-#define KTDESK_TILE_MULTIPLY(sum, rows, panel) \
-    asm volatile("tdpbf16ps %%tmm" #panel ", %%tmm" #rows ", %%tmm" #sum::: "memory")
+#define KTDESK_TILE_MULTIPLY(sum, rows, panel) KTDESK_TILE_PRODUCT("tdpbf16ps", sum, rows, panel)
 
 constexpr int64_t kMaxBlocks = 3;
 
@@ -227,11 +218,12 @@ struct TileCall {
     // P panels from `first` times the B blocks from `begin`.
     template <int P, int B>
     void multiply(int64_t first, int64_t begin, bool is_first, bool is_only) {
-        const int64_t num_steps = rows.length / kTileValues, block_bytes = num_steps * kTileBytes;
+        const int64_t num_steps = rows.length / kTileValues, block_bytes = rows.block_bytes();
         uint8_t* ring = scratch + 8 * 1024;
-        const UnpackedTiles unpacked = is_only ? UnpackedTiles{ring, kRingSteps - 1}
-                                               : UnpackedTiles{scratch + 16 * 1024 + first * block_bytes, -1};
-        const uint8_t* data = reinterpret_cast<const uint8_t*>(rows.data) + begin * block_bytes;
+        const UnpackedTiles unpacked =
+            is_only ? UnpackedTiles{ring, kRingSteps - 1}
+                    : UnpackedTiles{scratch + 16 * 1024 + first * num_steps * kTileBytes, -1};
+        const uint8_t* data = rows.data + begin * block_bytes;
         if (is_first) {
             Tiles tiles[P];
             for (int p = 0; p < P; ++p) {

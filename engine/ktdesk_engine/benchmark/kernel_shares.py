@@ -16,7 +16,7 @@ import numpy as np
 from ktdesk_engine import kernels
 from ktdesk_engine.benchmark.ceilings import Probes
 from ktdesk_engine.benchmark.random_weights import random_weight
-from ktdesk_engine.compute import decide_compute, fixed_min_tile_rows
+from ktdesk_engine.compute import attends_on_tiles, decide_compute, fixed_min_tile_rows
 from ktdesk_engine.kernels import AttentionRule, ExpertMlp, ExpertWeight, Weight, WorkerPool
 from ktdesk_engine.kv_cache import CachedSequence, KVCache, LayerCacheShape
 from ktdesk_engine.quants.formats import WeightType
@@ -56,9 +56,10 @@ class KernelShare:
 
 def kernel_shares(pool: WorkerPool, probes: Probes, peak: str) -> Iterator[KernelShare]:
     """With the kernels that compute `auto` takes. peak: the name of the probes' peak that they are held against."""
-    fixed = fixed_min_tile_rows(decide_compute("auto", pool), None, pool)
-    assert fixed is not None
-    pool.min_tile_rows = fixed
+    compute = decide_compute("auto", pool)
+    fixed = fixed_min_tile_rows(compute, None, pool)
+    pool.min_tile_rows = 1 if fixed is None else fixed  # so many rows are better on tiles
+    pool.attends_on_tiles = attends_on_tiles(compute)
     for weight_type in TYPES:
         yield KernelShare(EXPERTS, weight_type.name, _share(*_experts(pool, weight_type), probes, peak))
         yield KernelShare(MATRIX, weight_type.name, _share(*_matrix(pool, weight_type), probes, peak))

@@ -15,7 +15,7 @@ from ktdesk_engine.benchmark.ceilings import CACHES_PER_BUFFER, Probes
 from ktdesk_engine.benchmark.random_weights import fitting_type, random_weight
 from ktdesk_engine.benchmark.samples import Progress, Row, Work, take_samples
 from ktdesk_engine.calibration import find_min_tile_rows
-from ktdesk_engine.compute import decide_compute, fixed_min_tile_rows
+from ktdesk_engine.compute import decide_compute, fixed_min_tile_rows, rounds_to_bfloat16
 from ktdesk_engine.config import Compute
 from ktdesk_engine.errors import ConfigError, ResourceError
 from ktdesk_engine.kernels import ExpertMlp, ExpertWeight, Floats, Ids, Weight, WorkerPool
@@ -92,7 +92,9 @@ class LayerBench:
             raw.with_weights(self._copied if is_exact else self._packed) for _ in range(min(num_copies, affordable))
         ]
         self._calls = 0
-        fixed = fixed_min_tile_rows(decide_compute(plan.compute, pool), plan.min_tile_rows, pool)
+        compute = decide_compute(plan.compute, pool)
+        pool.rounds_to_bfloat16 = rounds_to_bfloat16(compute)
+        fixed = fixed_min_tile_rows(compute, plan.min_tile_rows, pool)
         pool.min_tile_rows = find_min_tile_rows(pool, self._layers[0]) if fixed is None else fixed
 
     @property
@@ -104,7 +106,7 @@ class LayerBench:
         """Of what most experts are computed on when so many tokens are."""
         _, _, E, K = self._plan.shape
         if num_tokens * K / E >= self._pool.min_tile_rows:
-            return "bf16 tiles"
+            return "bf16 tiles" if self._pool.rounds_to_bfloat16 else "int8 tiles"
         return "int8" if self._layers[0].gate.weight.packed else "float32"
 
     @property

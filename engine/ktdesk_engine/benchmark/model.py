@@ -169,7 +169,10 @@ class ModelBench:
         """Of what most weights are multiplied on when so many tokens are computed together."""
         together = min(num_tokens, self._engine.config.prefill_chunk)
         rows = together * (self.weights.expert_share or 1.0)
-        return "bf16 tiles" if rows >= self._engine.pool.min_tile_rows else self.weights.peak
+        pool = self._engine.pool
+        if rows < pool.min_tile_rows:
+            return self.weights.peak
+        return "bf16 tiles" if pool.rounds_to_bfloat16 else "int8 tiles"
 
     def _prefill(self, sequence: CachedSequence, num_tokens: int) -> Job:
         depth = sequence.length

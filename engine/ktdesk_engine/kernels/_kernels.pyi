@@ -26,6 +26,8 @@ class WorkerPool:
     @property
     def has_tiles(self) -> bool: ...
     min_tile_rows: int
+    rounds_to_bfloat16: bool
+    """Of what goes on tiles; else it is integers of 16 bits (csrc/tiles.h)."""
     attends_on_tiles: bool
     overlaps_phases: bool
     @property

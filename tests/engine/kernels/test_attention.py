@@ -73,7 +73,7 @@ def assert_attends(
     context: PagedContext,
     rule: AttentionRule,
 ) -> None:
-    """As the reference: within the rounding of float32 sums, on tiles of bfloat16."""
+    """As the reference: within the rounding of float32 sums, on tiles of two bfloat16."""
     got = kernels.attention(pool, queries, keys, values, context, rule)
     want = reference.attention(queries, keys, values, context, rule)
     assert got.dtype == np.float32
@@ -87,13 +87,14 @@ def assert_attends(
 def bfloat16_bound(
     queries: np.ndarray, keys: CachedRows, values: CachedRows, context: PagedContext, rule: AttentionRule
 ) -> np.ndarray:
-    """What rounding to bfloat16 may change, (T, heads, value D).
+    """What rounding to two bfloat16 may change, (T, heads, value D).
 
-    With u = 2^-9, each product of a score is off by at most (1 + u)^2 - 1 of itself: the score by d, that of the sum
-    of products' magnitudes. So a share is off by a factor of exp(2 d) at most, numerator and denominator, and in the
+    Two leave 2^-18 of a number, and the product of both seconds, which is not made, is 2^-18 of a product. With
+    u = 2^-17, each product of a score is off by at most (1 + u)^2 - 1 of itself: the score by d, that of the sum of
+    products' magnitudes. So a share is off by a factor of exp(2 d) at most, numerator and denominator, and in the
     product with values by two roundings more.
     """
-    u = 2.0**-9
+    u = 2.0**-17
     head_groups = queries.shape[1] // keys.pages.shape[1]
     magnitudes = np.abs(reference.cached_values(keys))
     pages = context.page_tables[context.sequences]
@@ -183,7 +184,7 @@ def test_values_that_lie_in_the_keys(pool: WorkerPool, cache_type: WeightType, h
 def test_the_exponential_is_right_to_the_last_bits(pool: WorkerPool) -> None:
     """Two positions, of score 0 and x <= 0 and of value 0 and 1: the result is exp(x) / (1 + exp(x))."""
     if pool.attends_on_tiles:
-        pytest.skip("scores are products of bfloat16 on tiles")
+        pytest.skip("scores are products of two bfloat16 on tiles")
     x = np.concatenate([np.linspace(-86.9, 0, 20_001), -np.logspace(-8, 1, 1000)]).astype(np.float32)
     tables = np.zeros((1, 1), np.int32)
     keys, values = (empty_rows(WeightType.F32, 1, 1, 1) for _ in range(2))

@@ -8,27 +8,31 @@ import numpy as np
 import pytest
 
 from ktdesk_engine import kernels
-from ktdesk_engine.benchmark.random_weights import random_weight
+from ktdesk_engine.benchmark.random_weights import WITHOUT_HALF, random_weight
 from ktdesk_engine.kernels import Activation, ExpertMlp, ExpertWeight, Weight, WorkerPool, reference
 from ktdesk_engine.kernels.pools import NEVER
 from ktdesk_engine.quants.formats import WeightType
 
 ISAS = kernels.isas(with_variants=True)
-WAYS = [(isa, NEVER) for isa in ISAS] + [("amx", rows) for rows in (1, 4) if "amx" in ISAS]
-"""An instruction set, and from how many rows of an expert on it uses tiles."""
+WAYS = [(isa, NEVER, False) for isa in ISAS]
+WAYS += [("amx", rows, bfloat16) for rows in (1, 4) for bfloat16 in (False, True) if "amx" in ISAS]
+"""An instruction set, from how many rows of an expert on it uses tiles, and whether these have bfloat16."""
 
 
-@pytest.fixture(params=WAYS, ids=lambda way: f"{way[0]}-{'vectors' if way[1] == NEVER else way[1]}")
+@pytest.fixture(
+    params=WAYS, ids=lambda way: f"{way[0]}-{'vectors' if way[1] == NEVER else way[1]}{'-bfloat16' * way[2]}"
+)
 def pool(request: pytest.FixtureRequest) -> WorkerPool:
-    isa, min_tile_rows = request.param
+    isa, min_tile_rows, rounds_to_bfloat16 = request.param
     pool = kernels.worker_pool(2, isa)
     pool.min_tile_rows = min_tile_rows
+    pool.rounds_to_bfloat16 = rounds_to_bfloat16
     return pool
 
 
 def tolerance(pool: WorkerPool) -> float:
-    """Of the largest result: tiles round activations to eight bits, twice."""
-    return 4e-3 if pool.min_tile_rows == NEVER else 3e-2
+    """Of the largest result: bfloat16 has eight bits, and activations are rounded twice."""
+    return 3e-2 if pool.rounds_to_bfloat16 else 1e-3
 
 
 def random_mlp(E: int, H: int, I: int, gate: WeightType, up: WeightType, down: WeightType) -> ExpertMlp:
@@ -132,7 +136,8 @@ def test_activations_of_huge_values_do_not_overflow(pool: WorkerPool) -> None:
     mlp = ExpertMlp(ExpertWeight(eye), ExpertWeight(eye), ExpertWeight(eye))
     x = np.repeat(np.array([[-1e5, -200, 0, 200, 1e5]], np.float32), 7, axis=1)[:, :32]
     got = kernels.expert_mlp(pool, mlp, x, np.zeros((1, 1), np.int32), np.ones((1, 1), np.float32))
-    np.testing.assert_allclose(got, np.where(x > 0, x * x, 0), rtol=3e-2, atol=1e-30)
+    is_integers = pool.min_tile_rows == 1 and not pool.rounds_to_bfloat16  # 200 * 200 is nothing beside 1e10
+    np.testing.assert_allclose(got, np.where(x > 0, x * x, 0), rtol=3e-2, atol=1e6 if is_integers else 1e-30)
 
 
 def test_phases_that_overlap_give_the_same_bits_as_phases_that_do_not(pool: WorkerPool) -> None:
@@ -151,7 +156,7 @@ def test_the_number_of_threads_does_not_change_a_bit(pool: WorkerPool) -> None:
     want = kernels.expert_mlp(pool, mlp, x, *routes)
     for num_threads in (1, 3):
         other = kernels.worker_pool(num_threads, pool.isa)
-        other.min_tile_rows = pool.min_tile_rows
+        other.min_tile_rows, other.rounds_to_bfloat16 = pool.min_tile_rows, pool.rounds_to_bfloat16
         np.testing.assert_array_equal(kernels.expert_mlp(other, mlp, x, *routes), want)
 
 
@@ -176,3 +181,87 @@ def test_linear_matches_the_reference_on_vectors_and_tiles(pool: WorkerPool, row
         panels = kernels.pack(pool, weight) if kernels.has_panels(weight) else weight
         got, want = kernels.linear(pool, panels, x, bias), reference.linear(weight, x, bias)
         np.testing.assert_allclose(got, want, rtol=0, atol=tolerance(pool) * np.abs(want).max())
+
+
+needs_tiles = pytest.mark.skipif("amx" not in ISAS, reason="this machine has no tiles")
+WITH_RANDOM_WEIGHTS = [t for t in WeightType if t not in WITHOUT_HALF]
+
+
+def tile_pool(*, bfloat16: bool = False) -> WorkerPool:
+    pool = kernels.worker_pool(2, "amx")
+    pool.min_tile_rows, pool.rounds_to_bfloat16 = 1, bfloat16
+    return pool
+
+
+def product_error(pool: WorkerPool, weight: Weight, x: np.ndarray) -> float:
+    """The norm of what differs from the reference, by that of the reference."""
+    panels = kernels.pack(pool, weight) if kernels.has_panels(weight) else weight
+    want = reference.linear(weight, x).astype(np.float64)
+    return float(np.linalg.norm(kernels.linear(pool, panels, x) - want) / np.linalg.norm(want))
+
+
+@needs_tiles
+@pytest.mark.parametrize("weight_type", WITH_RANDOM_WEIGHTS, ids=lambda weight_type: weight_type.name)
+@pytest.mark.parametrize("tokens", [5, 33, 49])
+def test_tiles_of_integers_round_as_little_as_vectors(weight_type: WeightType, tokens: int) -> None:
+    """Whatever the type and the number of blocks of rows, and where a block of 64 values is half empty."""
+    pool = tile_pool()
+    weight, x = random_weight(weight_type, 24, 256, seed=6), random_tokens(tokens, 256)
+    assert product_error(pool, weight, x) < 2e-4
+    if weight_type in (WeightType.Q4_0, WeightType.Q8_0, WeightType.F16, WeightType.MXFP4):
+        assert product_error(pool, random_weight(weight_type, 24, 96, seed=6), x[:, :96].copy()) < 2e-4
+
+
+@needs_tiles
+def test_a_few_large_activations_do_not_drown_the_others() -> None:
+    """They are in the upper byte, all others in the lower one, whose products are then added."""
+    weight, x = random_weight(WeightType.Q4_K, 32, 512, seed=7), random_tokens(40, 512)
+    x[:, 9] *= 300
+    small = x.copy()
+    small[:, 9] = 0
+    pool = tile_pool()
+    without_large = kernels.linear(pool, kernels.pack(pool, weight), x) - reference.linear(weight, x - small)
+    want = reference.linear(weight, small)
+    assert np.linalg.norm(without_large - want) < 0.01 * np.linalg.norm(want)
+    vectors = kernels.worker_pool(2, "amx")
+    assert (
+        product_error(pool, weight, x)
+        < product_error(vectors, weight, x)
+        < product_error(tile_pool(bfloat16=True), weight, x)
+    )
+
+
+@needs_tiles
+@pytest.mark.parametrize("large", [0, 1, 2])
+def test_rows_with_large_values_change_no_bit_of_others(large: int) -> None:
+    """Of three blocks of rows one has rows that need one more sum."""
+    pool = tile_pool()
+    weight, x = random_weight(WeightType.Q5_K, 32, 256, seed=8), random_tokens(48, 256)
+    panels = kernels.pack(pool, weight)
+    with_large = x.copy()
+    with_large[16 * large + 3, 7] = 1000
+    got, want = kernels.linear(pool, panels, with_large), kernels.linear(pool, panels, x)
+    others = np.arange(48) != 16 * large + 3
+    np.testing.assert_array_equal(got[others], want[others])
+
+
+@needs_tiles
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+def test_what_is_no_finite_number_stays_none_on_tiles(value: float) -> None:
+    pool = tile_pool()
+    weight, x = random_weight(WeightType.Q4_K, 32, 256, seed=9), random_tokens(20, 256)
+    x[11, 200] = value
+    got = kernels.linear(pool, kernels.pack(pool, weight), x)
+    assert not np.isfinite(got[11]).any()
+    assert np.isfinite(np.delete(got, 11, axis=0)).all()
+
+
+@needs_tiles
+@pytest.mark.parametrize("weight_type", [WeightType.Q4_K, WeightType.Q4_1, WeightType.Q6_K, WeightType.F16])
+def test_rows_of_zeros_give_zeros_on_tiles(weight_type: WeightType) -> None:
+    pool = tile_pool()
+    weight = random_weight(weight_type, 32, 256, seed=10)
+    zeros = Weight(weight_type, np.zeros_like(weight.blocks))
+    x = random_tokens(20, 256)
+    assert not kernels.linear(pool, kernels.pack(pool, zeros), x).any()
+    assert not kernels.linear(pool, kernels.pack(pool, weight), 0 * x).any()

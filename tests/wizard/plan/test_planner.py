@@ -250,8 +250,11 @@ def test_an_architecture_that_this_build_does_not_run_is_said(tmp_path: Path) ->
     assert any("does not run" in note for note in plan(captured_facts("desktop", tmp_path), other).notes)
 
 
-def test_prefill_is_planned_on_vectors_where_tiles_are_not_asked_for(tmp_path: Path) -> None:
+def test_prefill_is_planned_faster_where_the_processor_has_tiles(tmp_path: Path) -> None:
     facts = captured_facts("two-sockets", tmp_path)
     without = replace(facts, cpu=replace(facts.cpu, isa=replace(facts.cpu.isa, value="avx512")))
+    on_tiles, on_vectors = plan(facts).prefill, plan(without).prefill
     assert plan(facts).isa == "amx"
-    assert plan(facts).prefill == plan(without).prefill
+    assert on_tiles.tok_s is not None
+    assert on_vectors.tok_s is not None
+    assert on_tiles.tok_s > on_vectors.tok_s

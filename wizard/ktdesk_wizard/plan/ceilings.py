@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from ktdesk_engine.benchmark.kernel_shares import ATTENTION, KernelShare
 from ktdesk_wizard.probe.machine_facts import MachineFacts
 
-DEFAULT_SHARES = {"avx512": (0.15, 0.32), "avx2": (0.18, 0.40), "scalar": (0.3, 0.9)}
-"""Of the peak of the arithmetic, what the kernels reach in prefill, where that was not measured."""
-ATTENTION_SHARES = {"avx512": (0.06, 0.15), "avx2": (0.06, 0.25), "scalar": (0.2, 0.9)}
-"""Of the same peak, in attention, whose products are in float32."""
+DEFAULT_SHARES = {"amx": (0.30, 0.80), "avx512": (0.15, 0.32), "avx2": (0.18, 0.40), "scalar": (0.3, 0.9)}
+"""Of the peak of bytes on vectors, what the kernels reach in prefill, where that was not measured."""
+ATTENTION_SHARES = {"amx": (0.08, 0.30), "avx512": (0.06, 0.15), "avx2": (0.06, 0.25), "scalar": (0.2, 0.9)}
+"""Of the same peak, in attention, whose products are in float32, or on tiles."""
 MEASURED_SHARE = (0.87, 1.20)
 """How far a kernel in a model is off what was measured of it alone: other shapes, other neighbours in the caches."""
-OPS_PER_CYCLE = {"avx512": 224.0, "avx512 without VNNI": 110.0, "avx2": 105.0, "scalar": 10.0}
-"""A core, two a product: measured on one processor, at its base clock."""
+OPS_PER_CYCLE = {"amx": 224.0, "avx512": 224.0, "avx512 without VNNI": 110.0, "avx2": 105.0, "scalar": 10.0}
+"""A core, two a product, on vectors: measured on one processor, at its base clock."""
 LOOKED_UP = (0.6, 1.2)
 """How far a looked-up peak may be off: clocks under load, ports that differ."""
 NOMINAL_SHARE = (0.60, 0.90)
@@ -42,7 +42,6 @@ class Ceilings:
     peak_ops_s: Range | None
     """Of products of bytes on vectors."""
     isa: str
-    """Of the vectors."""
     kernel_shares: tuple[KernelShare, ...]
     """Of the peak; none: not measured."""
     basis: str
@@ -60,7 +59,7 @@ class Ceilings:
 def ceilings_of(facts: MachineFacts, num_threads: int) -> Ceilings:
     """Measured where they were measured, else from what is printed on the parts, else unknown."""
     read, read_basis = _read(facts)
-    isa = _vector_isa(facts)
+    isa = facts.cpu.isa.value or "scalar"
     peak, peak_basis = _peak(facts, isa, num_threads)
     shares = facts.cpu.kernel_shares.value or ()
     return Ceilings(read, peak, isa, shares, f"bandwidth {read_basis}, arithmetic {peak_basis}")
@@ -78,12 +77,6 @@ def _read(facts: MachineFacts) -> tuple[Range | None, str]:
     if known and len(known) == len(of_nodes):
         return Range(sum(known), sum(known)).times(NOMINAL_SHARE), "looked up (firmware)"
     return None, "unknown"
-
-
-def _vector_isa(facts: MachineFacts) -> str:
-    """What is not asked for on tiles is multiplied on vectors (compute auto)."""
-    isa = facts.cpu.isa.value or "scalar"
-    return "avx512" if isa == "amx" else isa
 
 
 def _peak(facts: MachineFacts, isa: str, num_threads: int) -> tuple[Range | None, str]:

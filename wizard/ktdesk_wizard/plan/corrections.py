@@ -36,12 +36,13 @@ class Conditions:
 
 
 def conditions_of(facts: MachineFacts, wishes: Wishes, build: str) -> Conditions:
-    """Of a run that a plan with these wishes leads to. Compute auto is int8, as the engine decides."""
+    """Of a run that a plan with these wishes leads to. Compute auto: mixed with AMX, else int8."""
+    isa = facts.cpu.isa.value or "scalar"
     return Conditions(
         machine=machine_key(facts),
         build=build,
-        compute="float32" if wishes.exact else "int8",
-        isa=facts.cpu.isa.value or "scalar",
+        compute="float32" if wishes.exact else "mixed" if isa == "amx" else "int8",
+        isa=isa,
         num_threads=wishes.num_threads or facts.cpu.num_threads.value or 1,
     )
 
