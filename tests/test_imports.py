@@ -52,6 +52,7 @@ def test_every_public_module_has_a_docstring_that_says_what_it_holds() -> None:
         "    for module in pkgutil.walk_packages(package.__path__, package.__name__ + '.'):\n"
         "        if module.name.endswith(('._kernels', '.__main__', 'chat.worker')): continue\n"
         "        if '.llamacpp.' in module.name and find_spec('llama_cpp') is None: continue\n"
+        "        if '.backends.cuda.' in module.name and not (find_spec('torch') and find_spec('triton')): continue\n"
         "        assert importlib.import_module(module.name).__doc__, module.name\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

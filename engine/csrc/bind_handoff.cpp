@@ -118,6 +118,10 @@ void bind_handoff(nb::module_& m) {
         .def_prop_rw(
             "timeout_ns", [](const HandOff& hand_off) { return hand_off.timeout_ns.load(); },
             [](HandOff& hand_off, int64_t timeout) { hand_off.timeout_ns = timeout; });
+    m.def("flag_functions", [] {
+        return nb::make_tuple(reinterpret_cast<uintptr_t>(&give_flag),
+                              reinterpret_cast<uintptr_t>(&take_flag));
+    });
     m.def("hand_off_bytes", &HandOff::num_bytes, nb::arg("num_layers"), nb::arg("max_tokens"),
           nb::arg("hidden"), nb::arg("num_used"));
     m.def("hand_over", call_hand_over, nb::arg("pool"), nb::arg("hand_off"), nb::arg("layer"),

@@ -71,4 +71,14 @@ void HandOff::reset() {
     has_failed_ = false;
 }
 
+void give_flag(void* flag) { static_cast<std::atomic<uint32_t>*>(flag)->store(1, std::memory_order_release); }
+
+void take_flag(void* flag) {
+    auto& word = *static_cast<std::atomic<uint32_t>*>(flag);
+    const auto is_set = [&] { return word.load(std::memory_order_acquire) != 0; };
+    if (!spin_until(is_set, kHandOffSpin))
+        while (!is_set()) std::this_thread::sleep_for(kNap);
+    word.store(0, std::memory_order_relaxed);
+}
+
 }  // namespace ktdesk

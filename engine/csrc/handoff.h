@@ -82,4 +82,9 @@ class HandOff {
     std::atomic<bool> has_failed_{false};
 };
 
+// For a device whose streams cannot write and await words themselves, but call functions of the host: `flag`
+// is set to 1; or waited for, and set back. Who fails lets a waiting one go by `HandOff::fail`.
+void give_flag(void* flag);
+void take_flag(void* flag);
+
 }  // namespace ktdesk

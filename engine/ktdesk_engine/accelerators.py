@@ -22,11 +22,11 @@ def open_accelerator(kind: AcceleratorKind | None, pool: WorkerPool, memory_byte
 
 
 def _open_cuda(pool: WorkerPool, memory_bytes: int | None) -> Accelerator:
-    """backends/cuda.py alone needs torch, so it is loaded when it is asked for."""
+    """backends/cuda alone needs torch, so it is loaded when it is asked for."""
     try:
-        cuda = importlib.import_module("ktdesk_engine.backends.cuda")
+        cuda = importlib.import_module("ktdesk_engine.backends.cuda.accelerator")
     except ImportError as error:
         raise AcceleratorError(
             f"accelerator cuda: {error.name or 'a package'} is missing; install ktdesk with its extra gpu"
         ) from None
-    return cast(Accelerator, cuda.open_cuda(pool, memory_bytes))
+    return cast(Accelerator, cuda.open_gpu(pool, memory_bytes))

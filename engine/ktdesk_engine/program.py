@@ -60,7 +60,10 @@ class DecodeProgram:
         if self._logits is None:
             with self._program.recording():
                 hidden = self._model.forward(self._batch.on(self._model.backend), self._cache)
-                self._logits = logits_of(self._model, hidden, self._vocab_size)
+                logits = logits_of(self._model, hidden, self._vocab_size)
+            if not self._program.computes_while_recording:
+                self._program.replay()
+            self._logits = logits
         else:
             self._program.replay()
         return self._logits

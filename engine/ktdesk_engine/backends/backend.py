@@ -36,8 +36,12 @@ class Recorder(Protocol):
     def ids(self, *shape: int) -> Ids:
         """Zeros on the host, to be overwritten before each run."""
 
+    @property
+    def computes_while_recording(self) -> bool:
+        """Whether the recording is a run too; else a replay has to follow."""
+
     def recording(self) -> AbstractContextManager[None]:
-        """Operations inside are taken up. When it ends, they were computed too."""
+        """Operations inside are taken up."""
 
     def replay(self) -> None:
         """All operations again; done when it returns."""

@@ -29,6 +29,10 @@ class HybridProgram:
         self._accelerator = accelerator
         self._sides = sides
 
+    @property
+    def computes_while_recording(self) -> bool:
+        return self._device.computes_while_recording
+
     def ids(self, *shape: int) -> Ids:
         return self._device.ids(*shape)
 
@@ -36,7 +40,8 @@ class HybridProgram:
     def recording(self) -> Iterator[None]:
         with self._device.recording(), self._host.recording():
             yield
-        self._accelerator.synchronize()
+        if self.computes_while_recording:
+            self._accelerator.synchronize()
 
     def replay(self) -> None:
         self._sides.prepare()

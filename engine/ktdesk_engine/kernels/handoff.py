@@ -76,6 +76,19 @@ class HandOff:
         return self.memory[start : start + 4 * num_tokens * width]
 
 
+class FlagFunctions(NamedTuple):
+    """Addresses of functions void(void* flag), for streams that can only call the host."""
+
+    give: int
+    """Sets the flag."""
+    take: int
+    """Waits for it and sets it back."""
+
+
+def flag_functions() -> FlagFunctions:
+    return FlagFunctions(*_kernels.flag_functions())
+
+
 def hand_over(pool: WorkerPool, hand_off: HandOff, layer: int, x: Floats, routes: Routes) -> None:
     """The accelerator's side, where its operations run on a host thread."""
     _kernels.hand_over(pool, hand_off.native, layer, x, *routes)

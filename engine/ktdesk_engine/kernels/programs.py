@@ -20,6 +20,8 @@ class Program:
     which numpy made, is a RuntimeError: in a replay it would still have the numbers of the recording.
     """
 
+    computes_while_recording = True
+
     def __init__(self, pool: WorkerPool) -> None:
         self._native = _kernels.Program(pool)
 

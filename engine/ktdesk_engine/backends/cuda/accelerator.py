@@ -1,0 +1,128 @@
+"""A GPU as the hybrid half needs it: implements backends/accelerator.py with torch, Triton and the CUDA driver."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import torch
+
+from ktdesk_engine.backends.accelerator import Accelerator, HostExperts
+from ktdesk_engine.backends.cuda.backend import TorchBackend
+from ktdesk_engine.backends.cuda.signals import CallerSignals, signals_for
+from ktdesk_engine.backends.cuda.slots import DeviceSlots, DeviceStage
+from ktdesk_engine.errors import AcceleratorError
+from ktdesk_engine.kernels import Weight, WorkerPool
+from ktdesk_engine.kernels.handoff import HandOff
+from ktdesk_engine.kernels.routing import Routes
+from ktdesk_engine.machine import available_memory_bytes
+
+MIN_CAPABILITY = (8, 0)
+"""Ampere: the first whose tensor cores multiply bfloat16."""
+
+
+def open_gpu(pool: WorkerPool, memory_bytes: int | None = None) -> Accelerator:
+    """The first GPU that CUDA shows (CUDA_VISIBLE_DEVICES chooses). AcceleratorError where none will do.
+
+    memory_bytes: that may be used; None: all that is free.
+    """
+    if not torch.cuda.is_available():
+        raise AcceleratorError(
+            "no GPU that torch can use: look for the driver with nvidia-smi, and for a torch with CUDA with "
+            'python -c "import torch; print(torch.version.cuda)"'
+        )
+    device = torch.device("cuda", torch.cuda.current_device())
+    capability = torch.cuda.get_device_capability(device)
+    if capability < MIN_CAPABILITY:
+        raise AcceleratorError(
+            f"{torch.cuda.get_device_name(device)} has compute capability {capability[0]}.{capability[1]}: kernels "
+            f"need {MIN_CAPABILITY[0]}.{MIN_CAPABILITY[1]} (Ampere) or newer"
+        )
+    if memory_bytes is not None:
+        share = min(memory_bytes / torch.cuda.get_device_properties(device).total_memory, 1.0)
+        torch.cuda.set_per_process_memory_fraction(share, device)
+    return as_accelerator(CudaAccelerator(device, pool))
+
+
+def as_accelerator(accelerator: CudaAccelerator) -> Accelerator:
+    """Its arrays are tensors, which layers handle as they handle numpy's."""
+    return cast(Accelerator, accelerator)
+
+
+class CudaAccelerator(TorchBackend):
+    """A device of torch."""
+
+    def __init__(self, device: torch.device, pool: WorkerPool) -> None:
+        super().__init__(device, pool)
+        self.signals = signals_for(device)
+        self._hand_offs: list[HandOff] = []
+
+    @property
+    def name(self) -> str:
+        return torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "torch on the CPU"
+
+    @property
+    def free_bytes(self) -> int:
+        """Of its memory: what the driver has, and what torch holds unused."""
+        if self.device.type != "cuda":
+            return available_memory_bytes()
+        reserved = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
+        return int(torch.cuda.mem_get_info(self.device)[0]) + reserved
+
+    def tune(self) -> None:
+        """Its kernels are its own."""
+
+    def weight(self, weight: Weight) -> Weight:
+        """Operations name it as the file has it."""
+        self.prepare(weight)
+        return weight
+
+    def pin(self, hand_off: HandOff) -> None:
+        """Its memory is the device's to read and write from now on."""
+        self._hand_offs.append(hand_off)
+        if self.device.type == "cuda":
+            memory = hand_off.memory
+            error = int(torch.cuda.cudart().cudaHostRegister(memory.ctypes.data, memory.nbytes, 0))
+            if error != 0:
+                raise AcceleratorError(f"{memory.nbytes:,} bytes of host memory cannot be pinned: CUDA error {error}")
+
+    def hand_over(self, hand_off: HandOff, layer: int, x: torch.Tensor, routes: Routes) -> None:
+        """x (T, H) and routes into the hand-off's memory, then `ready`."""
+        num_tokens = len(x)
+        parts = (hand_off.x(layer, num_tokens), hand_off.ids(layer, num_tokens), hand_off.weights(layer, num_tokens))
+        for to, values in zip(parts, (x, *routes), strict=True):
+            torch.from_numpy(to).copy_(cast(torch.Tensor, values), non_blocking=True)
+        self.signals.give(hand_off, layer)
+        if self.is_recording:
+            # A captured operation does not run, but the CPU records by computing: it may begin, with whatever is there.
+            CallerSignals().give(hand_off, layer)
+
+    def take_back(self, hand_off: HandOff, layer: int, x: torch.Tensor) -> torch.Tensor:
+        """Waits for `done`; what the CPU's experts gave for x, (T, H)."""
+        self.signals.take(hand_off, layer)
+        out = torch.empty_like(x)
+        return out.copy_(torch.from_numpy(hand_off.out(layer, len(x))), non_blocking=True)
+
+    def expert_slots(self, layers: Sequence[HostExperts], num_slots: int) -> DeviceSlots:
+        return DeviceSlots(self, layers, num_slots)
+
+    def expert_stage(self, layers: Sequence[HostExperts]) -> DeviceStage:
+        return DeviceStage(self, layers)
+
+    def synchronize(self) -> None:
+        """AcceleratorError where an operation failed: then the CPU waits for nothing any more."""
+        try:
+            super().synchronize()
+        except AcceleratorError:
+            for hand_off in self._hand_offs:
+                hand_off.fail()
+            raise
+
+    def close(self) -> None:
+        """Ends what runs on it and gives its memory back."""
+        self.synchronize()
+        if self.device.type == "cuda":
+            for hand_off in self._hand_offs:
+                torch.cuda.cudart().cudaHostUnregister(hand_off.memory.ctypes.data)
+        self._hand_offs.clear()
+        self.forget()
