@@ -17,6 +17,7 @@ from ktdesk.server.memory_guard import MemoryGuard
 from ktdesk.server.opening import OpenSettings
 from ktdesk.server.running import listening_socket, run_server
 from ktdesk.server.settings import ServerSettings
+from ktdesk.server.slow_clients import raise_file_limit
 from ktdesk.server_records import ServerRecord, log_path, write_record
 from ktdesk.settings import Settings
 from ktdesk.terminal import note
@@ -41,6 +42,7 @@ def serve_models(
     config = replace(engine.config, num_sequences=1 if engine.context is None else limits.max_running)
     GGUFFile.open(known.own.path).close()
     how = OpenSettings(config, limits, cache, settings.data_folder)
+    raise_file_limit()
     with listening_socket(server) as listener:
         host = ModelHost(known, server, how, _tell, MemoryGuard(how) if guards_memory else None)
         record = _record(host, settings, server, engine, listener)
@@ -74,6 +76,7 @@ def _record(
 
 def _log_to(path: Path) -> None:
     """What people see on standard error is kept for `ktdesk logs`."""
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # of clients that are gone, once for each piece they miss
     handler = logging.FileHandler(path, mode="w", encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     for name in ("ktdesk.server", "uvicorn"):

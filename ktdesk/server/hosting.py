@@ -260,11 +260,11 @@ class ModelHost:
 
 async def _until_done(opened: Future[ServedModel], deadline: Deadline) -> None:
     """Whether it went well or not. Who stops waiting does not end the loading."""
-    done = asyncio.Event()
+    done, seconds_left = asyncio.Event(), deadline.seconds_left()
     loop = asyncio.get_running_loop()
     opened.add_done_callback(lambda _: loop.call_soon_threadsafe(done.set))
     try:
-        await asyncio.wait_for(done.wait(), deadline.seconds_left())
+        await asyncio.wait_for(done.wait(), seconds_left)
     except asyncio.TimeoutError:
         raise deadline.error() from None
 

@@ -11,6 +11,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
+from typing import cast
 
 import uvicorn
 
@@ -19,6 +20,7 @@ from ktdesk.server.app import make_app
 from ktdesk.server.hosting import ModelHost
 from ktdesk.server.metrics import Metrics
 from ktdesk.server.settings import ServerSettings
+from ktdesk.server.slow_clients import Connection, SlowClients, most_connections
 
 log = logging.getLogger("ktdesk.server")
 BACKLOG = 256
@@ -59,6 +61,7 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self._host = host
         self._metrics = metrics
+        self._slow_clients = SlowClients(host.settings.receive_seconds, most_connections)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -78,6 +81,7 @@ class Server(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         """Ten times a second: whether to end."""
+        self._slow_clients.look(cast("set[Connection]", self.server_state.connections))
         limit = self._host.settings.keep_alive_seconds
         if limit is not None:
             self._host.close_unused(limit)

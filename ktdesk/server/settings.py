@@ -36,6 +36,8 @@ class ServerSettings:
     """In memory at the same time."""
     keep_alive_seconds: float | None = None
     """It ends when nobody asked for so long, and of several models those leave that nobody asked. None: they stay."""
+    receive_seconds: float = 60.0
+    """For a request to come as a whole, headers and body."""
     finish_seconds: float = 10.0
     """For answers that run when the server is told to stop."""
 
