@@ -21,6 +21,7 @@ from ktdesk.commands import (
     plan,
     probe,
     pull,
+    profile,
     run,
     serve,
     setup,
@@ -92,6 +93,15 @@ cache_commands = typer.Typer(
 cache_commands.command()(command(cache.ls))
 cache_commands.command()(command(cache.rm))
 app.add_typer(cache_commands, name="cache")
+
+profile_commands = typer.Typer(
+    help="Machines, models, placement rules and presets: those that ship, and yours.",
+    rich_markup_mode=None,
+    no_args_is_help=True,
+)
+profile_commands.command()(command(profile.ls))
+profile_commands.command()(command(profile.show))
+app.add_typer(profile_commands, name="profile")
 
 models_commands = typer.Typer(help="The models in the data folder: list, verify, remove.", rich_markup_mode=None)
 

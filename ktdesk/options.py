@@ -22,6 +22,15 @@ KeepAlive = Annotated[
     ),
 ]
 KEEP_ALIVE_SECONDS = 600.0
+PresetName = Annotated[
+    str | None,
+    typer.Option(
+        "--preset",
+        metavar="NAME",
+        help="Sampling that other options do not say (`ktdesk profile ls preset`).",
+        show_default="none",
+    ),
+]
 RENAMED = {"num_threads": "--threads", "num_logprobs": "--logprobs"}
 """Settings of the engine's whose options are not simply their names."""
 

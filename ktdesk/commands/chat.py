@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ktdesk.command import settings_of
-from ktdesk.options import KEEP_ALIVE_SECONDS, AnswerOptions, EngineOptions, KeepAlive, SamplingOptions
+from ktdesk.options import KEEP_ALIVE_SECONDS, AnswerOptions, EngineOptions, KeepAlive, PresetName, SamplingOptions
 
 
 def chat(
@@ -22,6 +22,7 @@ def chat(
         bool, typer.Option("--no-server", help="Load the model here, even if a server has it.")
     ] = False,
     keep_alive: KeepAlive = KEEP_ALIVE_SECONDS,
+    preset: PresetName = None,
     *,
     answer: AnswerOptions,
     sampling: SamplingOptions,
@@ -36,6 +37,10 @@ def chat(
     from ktdesk.finding import asked_model
     from ktdesk.model_paths import model_path
 
+    if preset is not None:
+        from ktdesk.profiles import with_preset
+
+        sampling = with_preset(sampling, preset, settings_of(ctx))
     path = model_path(model, settings_of(ctx))
     with asked_model(path, settings_of(ctx), engine, local=no_server, keep_alive_seconds=keep_alive) as asked:
         chat_with(asked, answer, sampling)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
@@ -11,6 +11,7 @@ from ktdesk.command import settings_of
 from ktdesk.exit_codes import ExitCode
 
 if TYPE_CHECKING:  # help must answer without the engine
+    from ktdesk.settings import Settings
     from ktdesk_wizard.plan.wishes import Devices, Wishes
 
 GIB = 2**30
@@ -35,6 +36,23 @@ class WishOptions:
         float | None, typer.Option(metavar="GIB", help="Of each card.", show_default="what is free")
     ] = None
     device: Annotated[str, typer.Option(help="auto, cpu or gpu.")] = "auto"
+    preset: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="What the other options do not say (`ktdesk profile ls preset`)."),
+    ] = None
+
+    def with_preset(self, settings: Settings) -> WishOptions:
+        """An option that was given counts more."""
+        if self.preset is None:
+            return self
+        from ktdesk.profiles import preset_named
+        from ktdesk_profiles.presets import said
+
+        default = WishOptions()
+        wanted = said(preset_named(settings, self.preset).plan)
+        return replace(
+            self, **{name: value for name, value in wanted.items() if getattr(self, name) == getattr(default, name)}
+        )
 
     @property
     def wishes(self) -> Wishes:
@@ -112,7 +130,7 @@ def plan(
         return ExitCode.OK
     if model is None:
         raise UsageError("MODEL is missing: a file, or a name that `ktdesk plan --list` shows")
-    question = Question(wishes.wishes, what_if, why_not, quant, tuple(source or ()))
+    question = Question(wishes.with_preset(settings).wishes, what_if, why_not, quant, tuple(source or ()))
     result = planned(model, question, settings)
     print(result.as_json() if as_json else result.as_text(explain=explain))
     does_not_fit = result.plan.verdict.kind == "does not fit"

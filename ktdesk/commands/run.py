@@ -9,7 +9,7 @@ import typer
 
 from ktdesk.command import settings_of
 from ktdesk.errors import UsageError
-from ktdesk.options import KEEP_ALIVE_SECONDS, AnswerOptions, EngineOptions, KeepAlive, SamplingOptions
+from ktdesk.options import KEEP_ALIVE_SECONDS, AnswerOptions, EngineOptions, KeepAlive, PresetName, SamplingOptions
 from ktdesk.text_input import argument_text
 
 
@@ -41,6 +41,7 @@ def run(
         bool, typer.Option("--no-server", help="Load the model here, even if a server has it.")
     ] = False,
     keep_alive: KeepAlive = KEEP_ALIVE_SECONDS,
+    preset: PresetName = None,
     *,
     answer: AnswerOptions,
     sampling: SamplingOptions,
@@ -61,6 +62,10 @@ def run(
     from ktdesk.model_paths import model_path
     from ktdesk.one_shot import Prompt, answer_facts, answer_once, read_prompt
 
+    if preset is not None:
+        from ktdesk.profiles import with_preset
+
+        sampling = with_preset(sampling, preset, settings_of(ctx))
     path = model_path(model, settings_of(ctx))
     wanted = Prompt(read_prompt(prompt), raw, logprobs)
     started = time.perf_counter()

@@ -32,4 +32,5 @@ def setup(
     """
     from ktdesk.setting_up import set_up
 
-    return set_up(model, wishes.wishes, settings_of(ctx), options)
+    settings = settings_of(ctx)
+    return set_up(model, wishes.with_preset(settings).wishes, settings, options)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Literal
 
 from ktdesk_profiles.errors import ProfileError
-from ktdesk_profiles.reading import read_profiles
+from ktdesk_profiles.named import load_named
 
 MODELS_FILE = "models.yaml"
 
@@ -131,20 +130,12 @@ class ModelProfile:
 
 def load_models(user_folder: Path | None = None) -> dict[str, ModelProfile]:
     """By name, the shipped ones and those of the user's files *.yaml, which override shipped ones of the same name."""
-    shipped = resources.files("ktdesk_profiles").joinpath(MODELS_FILE).read_text(encoding="utf-8")
-    found = _by_name(read_profiles(shipped, ModelProfile, MODELS_FILE), MODELS_FILE)
-    for path in sorted(user_folder.glob("*.yaml")) if user_folder is not None else ():
-        found |= _by_name(read_profiles(path.read_text(encoding="utf-8"), ModelProfile, str(path)), str(path))
-    return found
+    return {name: profile for name, (_, profile) in load_model_profiles(user_folder).items()}
 
 
-def _by_name(profiles: tuple[ModelProfile, ...], origin: str) -> dict[str, ModelProfile]:
-    found: dict[str, ModelProfile] = {}
-    for profile in profiles:
-        if profile.name in found:
-            raise ProfileError(f"{origin}: two entries are called {profile.name!r}")
-        found[profile.name] = profile
-    return found
+def load_model_profiles(user_folder: Path | None = None) -> dict[str, tuple[str, ModelProfile]]:
+    """Name -> (where it is from, profile)."""
+    return load_named(ModelProfile, MODELS_FILE, user_folder)
 
 
 def nearest(name: str, models: dict[str, ModelProfile]) -> list[str]:

@@ -13,6 +13,9 @@ from ktdesk_profiles.errors import ProfileError
 
 T = TypeVar("T")
 
+WHERE = "where"
+"""A field of this name is no key: it gets file and line."""
+
 
 def read_profiles(text: str, kind: type[T], origin: str) -> tuple[T, ...]:
     """All entries of a file that holds a list of them. origin: the file, for messages."""
@@ -66,6 +69,8 @@ def _dataclass(node: yaml.Node, kind: type, origin: str, what: str) -> object:
         raise _wrong(origin, node, f"{what} must hold keys and values")
     hints = get_type_hints(kind)
     values: dict[str, object] = {}
+    if hints.pop(WHERE, None) is not None:
+        values[WHERE] = f"{origin}:{node.start_mark.line + 1}"
     for key, value in node.value:
         name = str(key.value)
         if name not in hints:

@@ -1,0 +1,44 @@
+"""`ktdesk profile ls` and `ktdesk profile show`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ktdesk.command import settings_of
+
+
+def ls(
+    ctx: typer.Context,
+    kind: Annotated[
+        str | None, typer.Argument(metavar="KIND", help="machine, model, placement or preset.", show_default="all")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """List the profiles that ship, and yours in `profiles/` of the data folder, which override them."""
+    from dataclasses import asdict
+
+    from ktdesk.json_output import json_text
+    from ktdesk.profiles import as_lines, listed
+
+    profiles = listed(settings_of(ctx), kind)
+    if as_json:
+        print(json_text({"profiles": [asdict(profile) for profile in profiles]}))
+    else:
+        print("\n".join(as_lines(profiles)))
+
+
+def show(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="As `profile ls` lists it, or KIND/NAME.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Show one profile, and the file that it is from."""
+    from dataclasses import asdict
+
+    from ktdesk.json_output import json_text
+    from ktdesk.profiles import as_yaml, named
+
+    profile = named(settings_of(ctx), name)
+    print(json_text(asdict(profile)) if as_json else as_yaml(profile))
