@@ -33,8 +33,8 @@ def findings_of(facts: MachineFacts, days: int | None = 1, **environment: str) -
     ("name", "expected"),
     [
         ("desktop", {"governor", "empty-slots"}),
-        ("two-sockets", {"amx-not-asked", "numa-balancing"}),
-        ("snc", {"amx-not-asked", "numa-balancing", "clustering"}),
+        ("two-sockets", {"numa-balancing"}),
+        ("snc", {"numa-balancing", "clustering"}),
         ("nps4", {"numa-balancing", "clustering"}),
         ("cgroup-v2", {"governor", "empty-slots", "cpu-quota", "memory-limit", "memory-taken"}),
         ("cgroup-v1", {"cpu-quota", "memory-limit", "memory-taken"}),

@@ -11,7 +11,7 @@ SLOW_GOVERNORS = ("powersave", "conservative", "ondemand", "userspace")
 
 
 def unused_tiles(case: Case) -> Iterator[Finding]:
-    """Of a processor that has tiles at all: the first light that is off, or that nobody asks for them."""
+    """Of a processor that has tiles at all: the first light that is off."""
     amx, flags = case.facts.cpu.amx, case.facts.cpu.flags
     if not set(flags.value or ()) >= AMX:
         return
@@ -38,14 +38,6 @@ def unused_tiles(case: Case) -> Iterator[Finding]:
             "the processor has AMX, but this process may not use it",
             (Evidence("no", amx.permission.source),),
             "look whether a container or a security profile forbids arch_prctl",
-        )
-    else:
-        yield Finding(
-            "amx-not-asked",
-            "note",
-            "AMX is ready, but prompts go on vectors: tiles are faster and coarser, so they must be asked for",
-            (evidence(amx.flag, lambda value: "flags, kernel and permission are there"),),
-            "--compute mixed computes prompts on tiles (docs/quality.md says what it costs)",
         )
 
 
