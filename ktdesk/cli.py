@@ -66,10 +66,21 @@ def root(
         bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version.")
     ] = False,
 ) -> None:
-    """Run mixture-of-experts language models from GGUF files."""
+    """Run mixture-of-experts language models from GGUF files.
+
+    Without a command, in a terminal, the app opens: chat with a model, full screen.
+    """
     ctx.obj = Settings(debug, home)
     if ctx.invoked_subcommand is None:
+        if sys.stdin.isatty() and sys.stdout.isatty():
+            raise typer.Exit(guarded(lambda: _open_app(ctx.obj), debug=debug))
         print(ctx.get_help())
+
+
+def _open_app(settings: Settings) -> int:
+    from ktdesk.tui.running import run_app
+
+    return run_app(settings)
 
 
 NEED_NOTHING = (demo.demo, probe.probe, doctor.doctor, serve.ps, serve.stop, serve.logs)

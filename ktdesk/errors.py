@@ -1,6 +1,7 @@
 """Every error the app raises on purpose; those of engine and wizard pass through it.
 
 AppError
+├── AnswerRefusedError a server refused to answer
 ├── PortError        a server cannot listen where it should
 ├── ServerGoneError  a server ended before its answer did
 ├── ServerStartError a server that was started did not get ready
@@ -16,6 +17,15 @@ class AppError(Exception):
 
 class UsageError(AppError):
     """What was asked for makes no sense."""
+
+
+class AnswerRefusedError(AppError):
+    """A server refused to answer, or failed while it did."""
+
+    def __init__(self, message: str, code: str | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        """As the server calls the reason, such as `context_length_exceeded`."""
 
 
 class PortError(AppError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 
-from ktdesk.errors import PortError, ServerGoneError, ServerStartError, UsageError
+from ktdesk.errors import AnswerRefusedError, PortError, ServerGoneError, ServerStartError, UsageError
 from ktdesk.exit_codes import ExitCode
 from ktdesk.options import as_typed
 from ktdesk_engine.errors import (
@@ -34,6 +34,7 @@ _CODES: tuple[tuple[type[BaseException], ExitCode], ...] = (
     (KeyboardInterrupt, ExitCode.INTERRUPTED),
     (BrokenPipeError, ExitCode.OUTPUT_CLOSED),
     (UsageError, ExitCode.USAGE),
+    (AnswerRefusedError, ExitCode.REQUEST),
     (PortError, ExitCode.RESOURCES),
     (ServerGoneError, ExitCode.RESOURCES),
     (ConfigError, ExitCode.USAGE),

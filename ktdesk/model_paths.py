@@ -6,11 +6,15 @@ import difflib
 import os
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ktdesk.errors import UsageError
 from ktdesk.settings import DEMO_VARIABLE, Settings
 from ktdesk.terminal import Progress, note, on_one_line
 from ktdesk_engine.errors import ModelFileError
+
+if TYPE_CHECKING:
+    from ktdesk_wizard.report import Report
 
 DEMO = "demo"
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+(:[\w.-]+)?")
@@ -57,8 +61,9 @@ def _repositories(model: str, settings: Settings) -> list[str]:
     return [] if profile is None else [repository.id for repository in profile.repositories]
 
 
-def demo_path(settings: Settings, source: Path | None = None) -> Path:
-    """source: the file to make the demo model from; None fetches it."""
+def demo_path(settings: Settings, source: Path | None = None, report: Report | None = None) -> Path:
+    """source: the file to make the demo model from; None fetches it. report: where its progress is told, instead of
+    on standard error."""
     made_elsewhere = os.environ.get(DEMO_VARIABLE)
     if made_elsewhere:
         if not os.path.isfile(made_elsewhere):
@@ -69,9 +74,11 @@ def demo_path(settings: Settings, source: Path | None = None) -> Path:
     from ktdesk_profiles.demo import load_demo_profile
     from ktdesk_wizard.demo_model import demo_model
 
+    folder = settings.models_folder / "demo"
+    if report is not None:
+        return demo_model(load_demo_profile(), folder, source=source, report=report)
     progress = Progress()
     try:
-        folder = settings.models_folder / "demo"
         return demo_model(load_demo_profile(), folder, source=source, report=progress)
     finally:
         progress.finish()

@@ -85,7 +85,8 @@ class ChatAnswer:
             yield sse(openai_failure(refusal_of(error)))
             return
         if self._with_usage:
-            yield sse({**self._head, "object": "chat.completion.chunk", "choices": [], "usage": usage_facts(usage)})
+            end = {"choices": [], "usage": usage_facts(usage), "timings": timing_facts(usage)}
+            yield sse({**self._head, "object": "chat.completion.chunk", **end})
         yield "data: [DONE]\n\n"
 
     def _chunk_events(self, index: int, chunk: Chunk) -> Iterable[str]:
@@ -151,6 +152,11 @@ def usage_facts(usage: Usage) -> dict[str, Any]:
         "total_tokens": usage.num_prompt_tokens + usage.num_answer_tokens,
         "prompt_tokens_details": {"cached_tokens": usage.num_cached_tokens},
     }
+
+
+def timing_facts(usage: Usage) -> dict[str, float]:
+    """Beyond OpenAI's."""
+    return {"prefill_seconds": usage.prefill_seconds, "decode_seconds": usage.decode_seconds}
 
 
 def logprob_facts(tokenizer: Tokenizer, entry: TokenLogprobs) -> dict[str, Any]:

@@ -134,6 +134,28 @@ class KtdeskApp(App[None]):
             await asyncio.wait({waiting}, timeout=SECONDS_BETWEEN_LOADING_LOOKS)
         self._looking.set()
 
+    def look_at_link(self) -> None:
+        """Now, rather than when it is time."""
+        self._looking.set()
+
+    @work(exclusive=True, group="demo")
+    async def start_demo(self) -> None:
+        """Makes the demo model if it is not there, and loads it."""
+        from ktdesk.model_paths import demo_path
+        from ktdesk_wizard.report import Silence
+
+        self.notify("It is made where it is not there yet: about 90 MB are fetched, once.", title="Demo model")
+        try:
+            path = await asyncio.to_thread(lambda: demo_path(self.settings, report=Silence()))
+        except Exception as error:
+            self.tell_failure(error)
+            return
+        self.change_link(lambda link: link.start(path))
+
+    def action_open_address(self, address: str) -> None:
+        """A link of an answer, which may lead anywhere: so it was shown whole."""
+        self.open_url(address)
+
     def watch_bound_keys(self, keys: dict[str, str]) -> None:
         self.set_keymap({name: key for name, key in keys.items() if name in KEYS})
 

@@ -22,6 +22,7 @@ class Key(NamedTuple):
 
 EVERYWHERE = "Everywhere"
 CHAT = "Chat"
+WRITING = "Writing"
 MESSAGES = "Messages"
 CONVERSATIONS = "Conversations"
 
@@ -31,6 +32,32 @@ KEYS: dict[str, Key] = {
     "app.settings": Key("f7", "Settings", EVERYWHERE),
     "app.palette": Key("ctrl+p", "Commands", EVERYWHERE),
     "app.quit": Key("ctrl+q", "Quit", EVERYWHERE),
+    "chat.send": Key("enter", "Send", WRITING),
+    "chat.newline": Key("ctrl+j,shift+enter", "New line", WRITING),
+    "chat.stop": Key("escape", "Stop", CHAT),
+    "chat.new": Key("ctrl+n", "New chat", CHAT),
+    "chat.list": Key("ctrl+l", "Chats", CHAT),
+    "chat.search": Key("ctrl+g", "Search", CHAT),
+    "chat.attach": Key("ctrl+o", "Attach", CHAT),
+    "chat.again": Key("ctrl+r", "Ask again", CHAT),
+    "chat.reasoning": Key("ctrl+t", "Reasoning", CHAT),
+    "chat.options": Key("f8", "Chat options", CHAT),
+    "chat.export": Key("ctrl+s", "Export", CHAT),
+    "chat.import": Key("f9", "Import chats", CHAT),
+    "message.above": Key("up", "Message above", MESSAGES),
+    "message.below": Key("down", "Message below", MESSAGES),
+    "message.copy": Key("c", "Copy", MESSAGES),
+    "message.copy_code": Key("b", "Copy code", MESSAGES),
+    "message.again": Key("r", "Ask again", MESSAGES),
+    "message.edit": Key("e", "Edit", MESSAGES),
+    "message.fork": Key("f", "Fork", MESSAGES),
+    "message.fold": Key("space", "Fold", MESSAGES),
+    "message.older": Key("left", "Older version", MESSAGES),
+    "message.newer": Key("right", "Newer version", MESSAGES),
+    "message.delete": Key("delete", "Delete", MESSAGES),
+    "conversation.rename": Key("r", "Rename", CONVERSATIONS),
+    "conversation.tags": Key("t", "Tags", CONVERSATIONS),
+    "conversation.delete": Key("delete", "Delete", CONVERSATIONS),
     "settings.rebind": Key("enter", "Bind anew", "Settings"),
     "settings.reset": Key("delete", "As it was", "Settings"),
 }

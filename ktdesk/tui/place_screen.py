@@ -39,6 +39,7 @@ class PlaceScreen(Screen[None]):
     PlaceScreen {
         layout: vertical;
         #body { height: 1fr; }
+        Footer { scrollbar-size: 0 0; }
         #no-room { display: none; height: 1fr; content-align: center middle; text-align: center; }
         &.-no-room, &.-no-height {
             #body, PlaceBar, Footer { display: none; }
@@ -52,7 +53,7 @@ class PlaceScreen(Screen[None]):
         with Container(id="body"):
             yield from self.compose_body()
         yield Static(NO_ROOM, id="no-room")
-        yield Footer(show_command_palette=False)
+        yield Footer(show_command_palette=False, compact=True)
 
     def compose_body(self) -> ComposeResult:
         yield from ()

@@ -42,10 +42,10 @@ class Dialog(ModalScreen[Optional[Result]], Generic[Result]):  # noqa: UP045  ev
         self._title = title
 
     def compose(self) -> ComposeResult:
-        frame = VerticalScroll(*self.compose_body(), classes="dialog", can_focus=False)
-        frame.border_title = self._title
-        frame.border_subtitle = "esc cancels"
-        yield frame
+        with VerticalScroll(classes="dialog", can_focus=False) as frame:
+            frame.border_title = self._title
+            frame.border_subtitle = "esc cancels"
+            yield from self.compose_body()
 
     def compose_body(self) -> ComposeResult:
         yield from ()

@@ -67,8 +67,10 @@ def test_help_and_the_palette_open_by_key_and_close_again() -> None:
         await pilot.press("f1")
         await until(pilot, lambda: not pilot.app.screen.query("HelpPanel"))
         await pilot.press("ctrl+p")
-        await until(pilot, lambda: "Settings" in shown(pilot.app))
-        await pilot.press(*"settings", "enter")
+        await until(pilot, lambda: "Search for commands" in shown(pilot.app))
+        await pilot.press(*"settings")
+        await until(pilot, lambda: "Go to Settings" in shown(pilot.app) and "Ask again" not in shown(pilot.app))
+        await pilot.press("enter")
         await until(pilot, lambda: pilot.app.current_mode == "settings")
 
     drive(make_app(), script)

@@ -1,0 +1,71 @@
+"""Where the next message is written."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.binding import BindingType
+from textual.events import Paste
+from textual.message import Message
+from textual.widgets import TextArea
+
+from ktdesk.tui.keys import binding
+
+MAX_PASTED_LETTERS = 8_000
+MAX_PASTED_LINES = 120
+"""More becomes an attachment: nobody edits it here, and wrapping it would take the app's time at each key."""
+
+
+class Composer(TextArea):
+    """Grows with the text."""
+
+    HELP = """\
+Write here. Enter sends, ctrl+j begins a new line. A long text that is pasted becomes an attachment.
+
+Escape stops an answer that comes, and else goes to the messages.
+"""
+    BINDINGS: ClassVar[list[BindingType]] = [
+        binding("chat.send", "send", priority=True),
+        binding("chat.newline", "newline", show=False, priority=True),
+    ]
+    DEFAULT_CSS = """
+    Composer {
+        height: auto; min-height: 3; max-height: 10; border: round $panel; padding: 0 1; background: $background;
+        &:focus { border: round $primary; }
+        &:ansi { border: round ansi_bright_black; }
+        &:ansi:focus { border: round ansi_blue; }
+    }
+    """
+
+    class Sent(Message):
+        def __init__(self, text: str) -> None:
+            super().__init__()
+            self.text = text
+
+    class LongPaste(Message):
+        """What was pasted is too long to be written here."""
+
+        def __init__(self, text: str) -> None:
+            super().__init__()
+            self.text = text
+
+    def __init__(self) -> None:
+        super().__init__(tab_behavior="focus", soft_wrap=True, show_line_numbers=False, compact=False)
+        self.placeholder = "Message"
+
+    def action_send(self) -> None:
+        text = self.text.strip()
+        if text:
+            self.post_message(self.Sent(text))
+
+    def action_newline(self) -> None:
+        self.insert("\n")
+
+    async def _on_paste(self, event: Paste) -> None:
+        text = event.text.replace("\r\n", "\n").replace("\r", "\n")
+        if len(text) > MAX_PASTED_LETTERS or text.count("\n") > MAX_PASTED_LINES:
+            event.stop()
+            event.prevent_default()
+            self.post_message(self.LongPaste(text))
+        else:
+            await super()._on_paste(event)

@@ -1,0 +1,68 @@
+"""What is shown before anything is said: how the model is, and what can be done."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from textual import on
+from textual.app import ComposeResult
+from textual.containers import Center, Middle
+from textual.message import Message
+from textual.reactive import reactive
+from textual.widgets import Button, Static
+
+from ktdesk.tui.markdown.harmless import harmless
+
+if TYPE_CHECKING:
+    from ktdesk.model_link import LinkState
+
+
+class Welcome(Middle):
+    HELP = "How the model is. With one loaded, write below."
+    DEFAULT_CSS = """
+    Welcome {
+        height: 1fr;
+        Static { text-align: center; width: 100%; height: auto; }
+        #welcome-title { color: $primary; text-style: bold; }
+        #welcome-text { color: $foreground 75%; margin: 1 4; }
+        Button { display: none; }
+        &.-none Button, &.-failed Button { display: block; }
+    }
+    """
+    link: reactive[LinkState | None] = reactive(None)
+
+    class Chosen(Message):
+        def __init__(self, step: str) -> None:
+            super().__init__()
+            self.step = step
+
+    def compose(self) -> ComposeResult:
+        yield Static("ktdesk", id="welcome-title")
+        yield Static(id="welcome-text", markup=False)
+        with Center():
+            yield Button("Start the demo model", name="demo", variant="primary")
+
+    def watch_link(self, state: LinkState | None) -> None:
+        stage = "looking" if state is None else state.stage
+        for name in ("none", "failed", "looking"):
+            self.set_class(stage == name or (name == "failed" and stage == "gone"), f"-{name}")
+        self.query_one("#welcome-text", Static).update(harmless(welcome_text(state)))
+
+    @on(Button.Pressed)
+    def _choose(self, event: Button.Pressed) -> None:
+        event.stop()
+        self.post_message(self.Chosen(str(event.button.name)))
+
+
+def welcome_text(state: LinkState | None) -> str:
+    if state is None:
+        return "looks for a model …"
+    texts = {
+        "none": "No model is loaded yet. The demo model is small: about 90 MB to fetch, once, and it answers at once.",
+        "starting": f"{state.model} starts …",
+        "loading": f"{state.model} loads: {state.percent:.0f} %\nYou may write already.",
+        "ready": f"{state.model} is ready. Write below; Enter sends.",
+        "failed": f"{state.model} could not be loaded: {state.reason}",
+        "gone": f"{state.model} is not there any more: {state.reason}",
+    }
+    return texts[state.stage]
