@@ -119,6 +119,7 @@ def bench(
     against: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Compare with a run that --json stored.", show_default="none")
     ] = None,
+    ui: Annotated[bool, typer.Option("--ui", help="Measure what the app costs; no MODEL.")] = False,
     *,
     what: ModelOptions,
     layer: LayerOptions,
@@ -130,8 +131,13 @@ def bench(
     Read bandwidth and peak of the arithmetic are measured before and after each sample, so that shares hold on a
     machine whose speed changes. docs/performance.md says what the columns mean.
     """
+    if ui:
+        if model is not None or layer.kernels or against is not None:
+            raise UsageError("--ui measures the app alone: leave MODEL, --kernels and --against out")
+        _bench_ui(as_json=as_json)
+        return
     if layer.kernels == (model is not None):
-        raise UsageError("name a MODEL, or give --kernels to measure one layer without a model")
+        raise UsageError("name a MODEL, or give --kernels to measure one layer without a model, or --ui for the app")
     if layer.are_given and not layer.kernels:
         raise UsageError("--shape, --type and --tokens need --kernels")
     if layer.kernels and what != ModelOptions():
@@ -178,6 +184,15 @@ def _bench_server(
     plan = ServerPlan(tuple(server.part or PARTS), server.prefix, server.streams, what.answer, run.repeat)
     report = bench_server(model_path(model, settings), run.engine, plan)
     print(json_text(as_facts(report)) if as_json else as_text(report))
+
+
+def _bench_ui(*, as_json: bool) -> None:
+    from ktdesk.json_output import json_text
+    from ktdesk.ui_benchmark.measuring import measure_ui
+    from ktdesk.ui_benchmark.report import as_text
+
+    report = measure_ui()
+    print(json_text(report.facts()) if as_json else as_text(report))
 
 
 def _model_report(model: str, what: ModelOptions, run: RunOptions, settings: Settings) -> BenchReport:

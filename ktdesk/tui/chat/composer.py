@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from textual.binding import BindingType
-from textual.events import Paste
+from textual.events import Key, Paste
 from textual.message import Message
 from textual.widgets import TextArea
 
@@ -25,8 +25,8 @@ Write here. Enter sends, ctrl+j begins a new line. A long text that is pasted be
 Escape stops an answer that comes, and else goes to the messages.
 """
     BINDINGS: ClassVar[list[BindingType]] = [
-        binding("chat.send", "send", priority=True),
-        binding("chat.newline", "newline", show=False, priority=True),
+        binding("chat.send", "send"),
+        binding("chat.newline", "newline", show=False),
     ]
     DEFAULT_CSS = """
     Composer {
@@ -52,6 +52,7 @@ Escape stops an answer that comes, and else goes to the messages.
     def __init__(self) -> None:
         super().__init__(tab_behavior="focus", soft_wrap=True, show_line_numbers=False, compact=False)
         self.placeholder = "Message"
+        self.cursor_blink = False  # it would cost a picture twice a second
 
     def action_send(self) -> None:
         text = self.text.strip()
@@ -67,5 +68,13 @@ Escape stops an answer that comes, and else goes to the messages.
             event.stop()
             event.prevent_default()
             self.post_message(self.LongPaste(text))
-        else:
-            await super()._on_paste(event)
+
+    async def _on_key(self, event: Key) -> None:
+        """Keys of ours before TextArea's own. Not by priority: then they would overtake what was typed before."""
+        bound = self.screen.active_bindings.get(event.key)
+        jobs = {"chat.send": self.action_send, "chat.newline": self.action_newline}
+        job = None if bound is None else jobs.get(bound.binding.id or "")
+        if job is not None:
+            event.stop()
+            event.prevent_default()
+            job()

@@ -11,7 +11,7 @@ import pytest
 from driving import FakeLink, Script, drive, make_app, shown, until
 from fake_chat_server import FakeChatServer, content, fake_chat_server, reasoning
 from fake_chat_server import Script as Answer
-from textual.events import Paste
+from textual.events import Key, Paste
 from textual.pilot import Pilot
 from textual.widgets import Input, OptionList
 
@@ -80,6 +80,21 @@ def test_a_question_is_answered_shown_measured_and_kept() -> None:
         ("user", "Who is there?", "done"),
         ("assistant", "Hello **there**.", "done"),
     ]
+
+
+def test_what_is_typed_in_one_go_with_enter_is_sent_whole_and_a_paste_is_taken_once() -> None:
+    async def script(pilot: Pilot[None]) -> None:
+        await ready(pilot)
+        composer = screen_of(pilot).query_one(Composer)
+        for key in ("a", "b", "ctrl+j", "c", "enter"):
+            character = key if len(key) == 1 else None
+            pilot.app.post_message(Key(key, character))
+        await answered(pilot, "Hello there.")
+        pilot.app.post_message(Paste("pasted"))
+        await until(pilot, lambda: composer.text == "pasted")
+
+    server = chat(script, HELLO)
+    assert server.asked[0]["messages"] == [{"role": "user", "content": "ab\nc"}]
 
 
 def test_reasoning_is_folded_with_its_duration_and_unfolds() -> None:
@@ -187,7 +202,7 @@ def test_a_file_is_attached_and_a_long_paste_becomes_an_attachment(tmp_path: Pat
         pilot.app.screen.query_one(Input).value = str(tmp_path / "notes.txt")
         await pilot.press("enter")
         await until(pilot, lambda: "notes.txt (9 bytes)" in shown(pilot.app))
-        pilot.app.screen.query_one(Composer).post_message(Paste("line\r\n" * 350_000))
+        pilot.app.post_message(Paste("line\r\n" * 350_000))
         await until(pilot, lambda: "pasted text 1 (1,750,000 bytes)" in shown(pilot.app))
         await say(pilot, "Read this")
         await answered(pilot, "Hello there.")
