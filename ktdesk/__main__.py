@@ -8,6 +8,8 @@ from typing import NoReturn
 
 def main() -> NoReturn:
     try:
+        if len(sys.argv) == 1 and sys.stdin.isatty() and sys.stdout.isatty():
+            sys.exit(_open_app())
         from ktdesk import cli
 
         cli.main()
@@ -15,6 +17,22 @@ def main() -> NoReturn:
         from ktdesk.exit_codes import ExitCode
 
         sys.exit(ExitCode.INTERRUPTED)
+
+
+def _open_app() -> int:
+    """Without the command line, whose parsing would take a fifth of the time to the first picture."""
+    import os
+
+    from ktdesk.settings import HOME_VARIABLE, Settings
+
+    try:
+        from ktdesk.tui.running import run_app
+
+        return run_app(Settings(home=os.environ.get(HOME_VARIABLE) or None))
+    except Exception as error:
+        from ktdesk.command import explained
+
+        return explained(error, debug=False)
 
 
 if __name__ == "__main__":

@@ -67,10 +67,10 @@ def guarded(job: Callable[[], int | None], *, debug: bool = False) -> int:
         return ExitCode.INTERRUPTED
     except Exception as error:
         forget_unwritable(sys.stdout)
-        return _explained(error, debug)
+        return explained(error, debug)
 
 
-def _explained(error: Exception, debug: bool) -> int:
+def explained(error: Exception, debug: bool) -> int:
     """The exit code of an error, told unless it is only that nobody reads any more."""
     from ktdesk.failures import describe, exit_code_of
 

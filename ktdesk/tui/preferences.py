@@ -30,7 +30,7 @@ class Preferences:
     """Its path."""
     show_reasoning: bool = False
     """Unfold reasoning while it comes."""
-    renders_per_second: float = 5.0
+    renders_per_second: float = 4.0
     """Of a streaming answer, at most."""
     presets: dict[str, dict[str, float]] = field(default_factory=dict)
     """Of sampling, by name."""

@@ -88,7 +88,7 @@ def measure_ui(tok_s: float = 60.0, seconds: float = 20.0, columns: int = 140, r
 
 @contextmanager
 def _app(home: str, columns: int, rows: int) -> Iterator[AppInTerminal]:
-    app = AppInTerminal(["--home", home], columns, rows)
+    app = AppInTerminal(home, columns, rows)
     try:
         yield app
     finally:

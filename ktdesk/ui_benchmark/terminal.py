@@ -11,10 +11,10 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Sequence
 
 import psutil
 
+from ktdesk.settings import HOME_VARIABLE
 from ktdesk.starting import PROGRAM
 
 WAIT_SECONDS = 60.0
@@ -25,15 +25,15 @@ class TerminalError(Exception):
 
 
 class AppInTerminal:
-    """`ktdesk` with arguments, in a terminal of some size. Nothing of the user's is touched: give it a --home."""
+    """`ktdesk` in a terminal of some size. home: its data folder; nothing of the user's is touched."""
 
-    def __init__(self, arguments: Sequence[str], columns: int, rows: int) -> None:
+    def __init__(self, home: str, columns: int, rows: int) -> None:
         self._terminal, inner = pty.openpty()
         fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-        environment = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
+        environment = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor", HOME_VARIABLE: home}
         self.begun = time.perf_counter()
         self._process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, *arguments],
+            [sys.executable, "-c", PROGRAM],
             stdin=inner,
             stdout=inner,
             stderr=inner,

@@ -12,7 +12,7 @@ from ktdesk.conversations.messages import Measured, Message
 from ktdesk.tui.markdown.blocks import Line
 from ktdesk.tui.markdown.growing import GrowingMarkdown
 from ktdesk.tui.markdown.harmless import harmless
-from ktdesk.tui.markdown.styles import BOLD, DIM, PLAIN_STYLES, UNDERLINED, MarkdownStyles
+from ktdesk.tui.markdown.styles import BOLD, DIM, PLAIN, PLAIN_STYLES, UNDERLINED, MarkdownStyles
 from ktdesk.tui.markdown.wrapping import wrap
 
 MAX_QUESTION_LINES = 24
@@ -29,6 +29,9 @@ class EntryStyles:
     faint: Style = DIM
     error: Style = BOLD
     link: Style = UNDERLINED
+    chosen: Style = BOLD
+    base: Style = PLAIN
+    """Beneath all of them."""
 
 
 class Entry:

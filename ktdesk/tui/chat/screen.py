@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import on, work
 from textual.app import ComposeResult
@@ -17,18 +17,20 @@ from textual.widgets import Static
 from ktdesk.conversations.errors import ConversationError
 from ktdesk.conversations.messages import Attachment, Conversation, Message
 from ktdesk.errors import AppError, ServerGoneError
-from ktdesk.model_link import LinkState
 from ktdesk.tui.chat.composer import Composer
 from ktdesk.tui.chat.context_meter import ContextMeter
 from ktdesk.tui.chat.conversation_list import ConversationList
 from ktdesk.tui.chat.entry import duration
-from ktdesk.tui.chat.session import ChatSession, read_attachment
 from ktdesk.tui.chat.transcript import Transcript
 from ktdesk.tui.chat.welcome import Welcome
 from ktdesk.tui.keys import binding
 from ktdesk.tui.markdown.harmless import harmless
 from ktdesk.tui.place_screen import PlaceScreen
 from ktdesk.tui.widgets.failure_bar import FailureBar
+
+if TYPE_CHECKING:
+    from ktdesk.model_link import LinkState
+    from ktdesk.tui.chat.session import ChatSession
 
 MAX_SHARE = 0.05
 """Of one core, that pictures of a streaming answer may take: slower ones come less often."""
@@ -100,6 +102,8 @@ class ChatScreen(PlaceScreen):
     def session(self) -> ChatSession:
         """Opened when it is first needed."""
         if self._session is None:
+            from ktdesk.tui.chat.session import ChatSession
+
             self._session = ChatSession(self.ktdesk.settings.data_folder)
             if self._session.notice:
                 self.tell(self._session.notice)
@@ -177,6 +181,7 @@ class ChatScreen(PlaceScreen):
 
     @work
     async def action_attach(self) -> None:
+        from ktdesk.tui.chat.session import read_attachment
         from ktdesk.tui.widgets.file_question import FileQuestion
 
         path = await self.app.push_screen_wait(FileQuestion("Attach a file of text"))

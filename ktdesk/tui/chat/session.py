@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ktdesk.chat_stream import ChatStream
 from ktdesk.conversations.answering import Answering
@@ -13,8 +14,10 @@ from ktdesk.conversations.errors import ConversationError, DamagedStoreError
 from ktdesk.conversations.messages import Attachment, Conversation, Message, title_of
 from ktdesk.conversations.store import FILE, ConversationStore
 from ktdesk.errors import UsageError
-from ktdesk.model_link import LinkState
 from ktdesk.tui.chat.requests import chat_body
+
+if TYPE_CHECKING:
+    from ktdesk.model_link import LinkState
 
 MAX_ATTACHED_BYTES = 16 << 20
 

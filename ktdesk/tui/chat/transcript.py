@@ -11,7 +11,7 @@ from typing import ClassVar
 from rich.segment import Segment
 from rich.style import Style
 from textual.binding import Binding, BindingType
-from textual.events import Blur, Click, Focus, Resize
+from textual.events import Blur, Click, Focus, Leave, MouseMove, Resize
 from textual.geometry import Size
 from textual.message import Message as TextualMessage
 from textual.scroll_view import ScrollView
@@ -22,12 +22,14 @@ from textual.timer import Timer
 from ktdesk.conversations.messages import Message
 from ktdesk.tui.chat.entry import GUTTER, Entry, EntryStyles
 from ktdesk.tui.keys import binding
+from ktdesk.tui.markdown.blocks import Line
 from ktdesk.tui.markdown.growing import plain_text
 from ktdesk.tui.markdown.styles import MarkdownStyles
 
 IDLE_SECONDS = 0.03
 IDLE_BUDGET_SECONDS = 0.008
 """Of each IDLE_SECONDS, for drawing what nobody sees yet."""
+MAX_STRIPS = 4096
 PARTS = (
     *("user", "answer", "faint", "error", "chosen", "heading", "link", "code", "code-block"),
     *("keyword", "string", "number", "name", "comment"),
@@ -57,9 +59,9 @@ through the versions. Text is marked with the mouse and copied with ctrl+c.
         binding("message.older", "ask('older')", show=False),
         binding("message.newer", "ask('newer')", show=False),
         binding("message.delete", "ask('delete')", show=False),
-        Binding("pageup", "page_up", show=False),
-        Binding("pagedown", "page_down", show=False),
-        Binding("home", "scroll_home", show=False),
+        Binding("pageup", "page(-1)", show=False),
+        Binding("pagedown", "page(1)", show=False),
+        Binding("home", "top", show=False),
         Binding("end", "follow", show=False),
     ]
     COMPONENT_CLASSES: ClassVar[set[str]] = {f"transcript--{part}" for part in PARTS}
@@ -111,6 +113,9 @@ through the versions. Text is marked with the mouse and copied with ctrl+c.
         self.follows = True
         self.draw_seconds = 0.0
         """What the last change cost."""
+        self._strips: dict[tuple[int, bool], tuple[Line, Strip]] = {}
+        self._has_mouse = False
+        """Where it was never moved here, nothing can be marked, and lines need not say where they are."""
         self._idle: Timer | None = None
 
     def on_mount(self) -> None:
@@ -137,7 +142,7 @@ through the versions. Text is marked with the mouse and copied with ctrl+c.
         index = self._index.get(message.message_id)
         if index is None:
             return
-        begun = time.perf_counter()
+        begun = time.thread_time()
         entry = self._entries[index]
         entry.waited_seconds = waited_seconds
         entry.change(message)
@@ -146,7 +151,7 @@ through the versions. Text is marked with the mouse and copied with ctrl+c.
             if self.follows:
                 self._scroll_to_end()
             self.refresh()
-        self.draw_seconds = time.perf_counter() - begun
+        self.draw_seconds = time.thread_time() - begun
 
     @property
     def chosen(self) -> Message | None:
@@ -177,19 +182,30 @@ through the versions. Text is marked with the mouse and copied with ctrl+c.
     def render_line(self, y: int) -> Strip:
         line_number = self.scroll_offset.y + y
         index = bisect_right(self._ends, line_number)
-        base = self.rich_style
+        styles = self._entry_styles
         if index >= len(self._entries):
-            return Strip.blank(self.size.width, base)
-        top = self._ends[index] - self._heights[index]
-        is_chosen = index == self._chosen and self.has_focus
-        lines = self._entries[index].lines(self._text_width, self._entry_styles)
-        inner = line_number - top
+            return Strip.blank(self.size.width, styles.base)
+        lines = self._entries[index].lines(self._text_width, styles)
+        inner = line_number - self._ends[index] + self._heights[index]
         line = lines[inner] if inner < len(lines) else []
-        mark = "▌ " if is_chosen and inner < len(lines) - 1 else "  "
-        gutter = Segment(mark, self.get_component_rich_style("transcript--chosen", partial=True))
-        strip = Strip([gutter, *line]).adjust_cell_length(self.size.width, base).apply_style(base)
-        strip = self._with_selection(strip, line_number)
-        return strip.apply_offsets(0, line_number)
+        is_chosen = index == self._chosen and self.has_focus and inner < len(lines) - 1
+        strip = self._strip(line, styles, is_chosen=is_chosen)
+        if not self._has_mouse:
+            return strip
+        return self._with_selection(strip, line_number).apply_offsets(0, line_number)
+
+    def _strip(self, line: Line, styles: EntryStyles, *, is_chosen: bool) -> Strip:
+        """Lines move up as text comes, and most stay what they were: so their strips are kept."""
+        key = (id(line), is_chosen)
+        known = self._strips.get(key)
+        if known is not None and known[0] is line:
+            return known[1]
+        if len(self._strips) > MAX_STRIPS:
+            self._strips.clear()
+        gutter = Segment("▌ " if is_chosen else "  ", styles.chosen)
+        strip = Strip([gutter, *line]).adjust_cell_length(self.size.width, styles.base).apply_style(styles.base)
+        self._strips[key] = (line, strip)
+        return strip
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
         lines: list[str] = []
@@ -204,10 +220,21 @@ through the versions. Text is marked with the mouse and copied with ctrl+c.
     def notify_style_update(self) -> None:
         super().notify_style_update()
         self._styles = None
+        self._strips.clear()
         if self.is_mounted and self._entries:
             self._measure_anew()
 
+    def on_mouse_move(self, event: MouseMove) -> None:
+        if not self._has_mouse:
+            self._has_mouse = True
+            self.refresh()
+
+    def on_leave(self, event: Leave) -> None:
+        if self.text_selection is None:
+            self._has_mouse = False
+
     def on_resize(self, event: Resize) -> None:
+        self._strips.clear()
         if self._entries:
             self._measure_anew()
             if self.follows:
@@ -237,6 +264,14 @@ through the versions. Text is marked with the mouse and copied with ctrl+c.
     def action_follow(self) -> None:
         self.follows = True
         self._scroll_to_end()
+
+    def action_top(self) -> None:
+        self.scroll_to(y=0, animate=False, immediate=True, force=True)
+
+    def action_page(self, step: int) -> None:
+        """A line stays to be seen. At once: moving there smoothly would take a dozen pictures."""
+        y = self.scroll_offset.y + step * max(1, self.size.height - 1)
+        self.scroll_to(y=y, animate=False, immediate=True, force=True)
 
     def action_choose(self, step: int) -> None:
         if not self._entries:
@@ -300,7 +335,17 @@ through the versions. Text is marked with the mouse and copied with ctrl+c.
             comment=style("comment"),
         )
         thought = MarkdownStyles(text=faint, heading=faint, code=faint, code_block=faint, link=faint, faint=faint)
-        return EntryStyles(drawn, thought, style("user"), style("answer"), faint, style("error"), style("link"))
+        return EntryStyles(
+            drawn,
+            thought,
+            style("user"),
+            style("answer"),
+            faint,
+            style("error"),
+            style("link"),
+            style("chosen"),
+            self.rich_style,
+        )
 
     def _is_seen(self, index: int) -> bool:
         top = self._ends[index] - self._heights[index]

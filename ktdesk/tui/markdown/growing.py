@@ -24,6 +24,8 @@ class GrowingMarkdown:
 
     def __init__(self, code_click: Callable[[int], str] = lambda number: f"copy_code({number})") -> None:
         self._code_click = code_click
+        self._given = ""
+        """The text as it was given: what it grew by is made harmless, and no more."""
         self._text = ""
         self._drawn_for: tuple[int, MarkdownStyles] | None = None
         self._stable = Drawn()
@@ -39,12 +41,14 @@ class GrowingMarkdown:
 
     def set_text(self, text: str) -> None:
         """Of the whole. Appending is cheap."""
-        text = harmless(text)
-        if text == self._text:
+        if text == self._given:
             return
-        if not text.startswith(self._text):
+        if text.startswith(self._given):
+            self._text += harmless(text[len(self._given) :])
+        else:
             self._forget()
-        self._text = text
+            self._text = harmless(text)
+        self._given = text
         self._tail = None
 
     def lines(self, width: int, styles: MarkdownStyles) -> list[Line]:
