@@ -34,7 +34,7 @@ KEYS: dict[str, Key] = {
     "app.quit": Key("ctrl+q", "Quit", EVERYWHERE),
     "chat.send": Key("enter", "Send", WRITING),
     "chat.newline": Key("ctrl+j,shift+enter", "New line", WRITING),
-    "chat.stop": Key("escape", "Stop", CHAT),
+    "chat.stop": Key("escape", "Stop, switch", CHAT),
     "chat.new": Key("ctrl+n", "New chat", CHAT),
     "chat.list": Key("ctrl+l", "Chats", CHAT),
     "chat.search": Key("ctrl+g", "Search", CHAT),

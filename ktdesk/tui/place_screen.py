@@ -39,7 +39,6 @@ class PlaceScreen(Screen[None]):
     PlaceScreen {
         layout: vertical;
         #body { height: 1fr; }
-        Footer { scrollbar-size: 0 0; }
         #no-room { display: none; height: 1fr; content-align: center middle; text-align: center; }
         &.-no-room, &.-no-height {
             #body, PlaceBar, Footer { display: none; }

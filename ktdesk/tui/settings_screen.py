@@ -48,7 +48,9 @@ class SettingsScreen(PlaceScreen):
         &.-narrow #choices Select, &.-narrow #choices Input { width: 1fr; }
         &.-wide {
             #settings { layout: horizontal; }
-            #choices { width: 84; }
+            #choices { width: 62; }
+            #choices Label { width: 34; }
+            #choices Select, #choices Input { width: 1fr; }
             #keys { height: 1fr; }
         }
         &.-short #settings { overflow-y: auto; }

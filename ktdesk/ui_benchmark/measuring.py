@@ -91,6 +91,7 @@ def _app(home: str, columns: int, rows: int) -> Iterator[AppInTerminal]:
     app = AppInTerminal(home, columns, rows)
     try:
         yield app
+        app.close_by_key()
     finally:
         app.close()
 

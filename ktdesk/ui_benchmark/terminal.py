@@ -18,6 +18,8 @@ from ktdesk.settings import HOME_VARIABLE
 from ktdesk.starting import PROGRAM
 
 WAIT_SECONDS = 60.0
+QUIT = "\x11"
+"""ctrl+q"""
 
 
 class TerminalError(Exception):
@@ -82,16 +84,29 @@ class AppInTerminal:
                 last = time.perf_counter()
         return last - begun
 
-    def close(self) -> int:
-        """Its exit code."""
-        if self._process.poll() is None:
-            self.press("\x11")
-            deadline = time.perf_counter() + 10
-            while self._process.poll() is None and time.perf_counter() < deadline:
-                self._read(0.05)
-            self._process.kill()
-        os.close(self._terminal)
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def wait(self) -> int:
+        """Reads until it ends. Its exit code."""
+        deadline = time.perf_counter() + WAIT_SECONDS
+        while self._read(0.05):
+            if time.perf_counter() > deadline:
+                raise TerminalError("the app does not end")
+        self._read(0.0)
         return self._process.wait()
+
+    def close_by_key(self) -> int:
+        self.press(QUIT)
+        return self.wait()
+
+    def close(self) -> None:
+        """Whatever it does."""
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        os.close(self._terminal)
 
     def _read(self, seconds: float) -> bool:
         """False where the app is gone."""

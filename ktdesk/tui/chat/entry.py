@@ -109,7 +109,7 @@ class Entry:
         message = self.message
         lines = [self._head(message.model or "Answer", styles.answer, styles)]
         if message.reasoning:
-            lines += self._reasoning_lines(width, styles)
+            lines += [*self._reasoning_lines(width, styles), []]
         if message.content:
             self._content.set_text(message.content)
             lines += self._content.lines(width, styles.markdown)

@@ -41,9 +41,10 @@ class ChatOptionsDialog(Dialog[ChatOptions]):
         .pair Select { width: 1fr; }
         #problem { color: $error; height: auto; }
         &.-narrow Grid { grid-size: 1; }
+        &.-medium Grid { grid-size: 2; }
     }
     """
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (96, "-normal")]  # noqa: RUF012  as textual declares it
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (70, "-medium"), (96, "-normal")]  # noqa: RUF012  as textual declares it
 
     def __init__(self, now: ChatOptions, presets: dict[str, dict[str, float]]) -> None:
         super().__init__("Chat options")

@@ -70,7 +70,7 @@ through the versions. Text is marked with the mouse and copied with ctrl+c.
         background: $background; scrollbar-gutter: stable; overflow-x: hidden;
         .transcript--user { color: $primary; text-style: bold; }
         .transcript--answer { color: $success; text-style: bold; }
-        .transcript--faint { color: $foreground 60%; }
+        .transcript--faint { color: $foreground; text-style: dim; }
         .transcript--error { color: $error; }
         .transcript--link { color: $primary; text-style: underline; }
         .transcript--heading { color: $accent; text-style: bold; }
@@ -80,12 +80,8 @@ through the versions. Text is marked with the mouse and copied with ctrl+c.
         .transcript--string { color: $success; }
         .transcript--number { color: $accent; }
         .transcript--name { color: $warning; }
-        .transcript--comment { color: $foreground 55%; text-style: italic; }
+        .transcript--comment { color: $foreground; text-style: dim italic; }
         .transcript--chosen { color: $primary; }
-        &:ansi {
-            .transcript--faint { color: ansi_default; text-style: dim; }
-            .transcript--comment { color: ansi_default; text-style: dim italic; }
-        }
     }
     """
 
