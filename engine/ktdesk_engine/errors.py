@@ -12,6 +12,7 @@ EngineError
 │   ├── StoppingError         the engine takes no more requests, or ended before the answer did
 │   └── TemplateError         the chat template failed, or was stopped at a limit
 ├── ResourceError             not enough memory or disk for what was asked
+│   └── InUseError            somebody else has what only one may have
 └── AcceleratorError          the accelerator failed, is gone, or cannot do what was asked
     └── AcceleratorMemoryError    it has not enough memory
 
@@ -78,6 +79,10 @@ class TemplateError(RequestError):
 
 class ResourceError(EngineError):
     """Not enough memory or disk for what was asked."""
+
+
+class InUseError(ResourceError):
+    """Somebody else has what only one may have."""
 
 
 class AcceleratorError(EngineError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from datetime import datetime
 from typing import Annotated
 
@@ -19,10 +20,11 @@ def ls(
 ) -> None:
     """List the prefixes on disk by model and way to compute, the longest unused first."""
     from ktdesk.report_text import bytes_text
-    from ktdesk_engine.prefix_cache.page_folder import stored_models
+    from ktdesk_engine.prefix_cache.page_folder import folders_of, stored_models
 
     folder = settings_of(ctx).prefix_folder
-    models = stored_models(folder)
+    found = [model for each in folders_of(folder) for model in stored_models(each)]
+    models = sorted(found, key=lambda model: model.used_ns)
     if as_json:
         print(json.dumps({"folder": str(folder), "models": [model._asdict() for model in models]}, indent=2))
         return
@@ -43,7 +45,7 @@ def rm(
     """Delete prefixes on disk. No server may be using them."""
     from ktdesk.report_text import bytes_text
     from ktdesk_engine.prefix_cache.disk_store import lock_folder
-    from ktdesk_engine.prefix_cache.page_folder import StoredModel, remove_pages, stored_models
+    from ktdesk_engine.prefix_cache.page_folder import StoredModel, folders_of, remove_pages, stored_models
 
     if everything == bool(models):
         raise UsageError("name what to delete, or give --all; `ktdesk cache ls` lists what is there")
@@ -52,10 +54,13 @@ def rm(
         return everything or any(model.name == name or model.fingerprint.startswith(name) for name in models or ())
 
     folder = settings_of(ctx).prefix_folder
-    found = stored_models(folder)
+    found = [(each, model) for each in folders_of(folder) for model in stored_models(each)]
     for name in models or ():
-        if not any(model.name == name or model.fingerprint.startswith(name) for model in found):
+        if not any(model.name == name or model.fingerprint.startswith(name) for _, model in found):
             raise UsageError(f"nothing of {name!r} is cached on disk; `ktdesk cache ls` lists what is there")
-    with lock_folder(folder):
-        freed_bytes = sum(remove_pages(folder, model.fingerprint) for model in found if is_meant(model))
+    meant = [(each, model.fingerprint) for each, model in found if is_meant(model)]
+    with ExitStack() as locks:
+        for each in sorted({each for each, _ in meant}):
+            locks.enter_context(lock_folder(each))
+        freed_bytes = sum(remove_pages(each, fingerprint) for each, fingerprint in meant)
     note(f"{bytes_text(freed_bytes)} freed")

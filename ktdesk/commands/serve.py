@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ktdesk.command import settings_of
+from ktdesk.errors import UsageError
 from ktdesk.exit_codes import ExitCode
 from ktdesk.options import EngineOptions
 from ktdesk.settings import KEY_VARIABLE
@@ -145,6 +146,9 @@ def serve(
         disk_folder=settings.prefix_folder if schedule.cache_disk else None,
     )
     folders = (settings.models_folder, *map(Path, options.models_folder or ()))
+    for folder in folders[1:]:
+        if not folder.is_dir():
+            raise UsageError(f"--models-folder {folder}: no such folder")
     known = KnownModels([model_path(model, settings) for model in models], folders)
     serve_models(known, settings, server, engine, limits, cache, guards_memory=options.memory_guard)
 

@@ -44,7 +44,7 @@ class KnownModels:
     def __init__(self, named: Sequence[Path], folders: Sequence[Path] = ()) -> None:
         self._named = [KnownModel(model_name(path), path, _size(path)) for path in named]
         self._folders = folders
-        self._all: list[KnownModel] = self._named
+        self._all = self._apart(self._named)
 
     @property
     def own(self) -> KnownModel:
@@ -52,16 +52,20 @@ class KnownModels:
 
     def all(self) -> list[KnownModel]:
         """Looks into the folders: what was put there meanwhile is among them."""
+        self._all = self._apart([*self._named, *self._in_folders()])
+        return self._all
+
+    def _apart(self, listed: Sequence[KnownModel]) -> list[KnownModel]:
+        """Each file once, and each with a name of its own."""
         models: dict[str, KnownModel] = {}
         paths: set[Path] = set()
-        for model in (*self._named, *self._in_folders()):
+        for model in listed:
             path = _real(model.path)
             if path not in paths:
                 paths.add(path)
                 name = next(name for name in _names(model) if name not in models)
                 models[name] = replace(model, name=name)
-        self._all = list(models.values())
-        return self._all
+        return list(models.values())
 
     def find(self, name: str | None) -> KnownModel:
         """By its name, or what is left of it without owner or quantization, whatever the case; None: the own."""

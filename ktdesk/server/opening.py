@@ -10,10 +10,11 @@ from ktdesk.loaded_engine import LoadedEngine, engine_note
 from ktdesk.server.engine_port import AnswerEngine, ScheduledEngine
 from ktdesk_engine.config import EngineConfig
 from ktdesk_engine.engine_choice import load_engine
-from ktdesk_engine.errors import ResourceError
+from ktdesk_engine.errors import InUseError, ResourceError
 from ktdesk_engine.load_progress import LoadProgress
 from ktdesk_engine.machine import thread_places
 from ktdesk_engine.prefix_cache.limits import CacheLimits
+from ktdesk_engine.prefix_cache.page_folder import folders_of
 from ktdesk_engine.scheduler.limits import SchedulerLimits
 from ktdesk_engine.text_engine import TextEngine
 from ktdesk_wizard.probe.measurement import with_measurement
@@ -59,13 +60,31 @@ def open_model(path: Path, settings: OpenSettings, show: ShowProgress, tell: Tel
 
 
 def _scheduled(engine: TextEngine, settings: OpenSettings, tell: Tell) -> ScheduledEngine:
-    """Where the disk cache cannot be used, the server does without it, and says so."""
+    """Caches in the first folder that nobody has. Where none can be used, the server does without, and says so."""
+    cache, name = settings.cache, engine.file.path.name
     ceiling = _read_ceiling(engine, settings.data_folder)
+    folders = folders_of(cache.disk_folder) if cache.disk_bytes and cache.disk_folder is not None else []
+    made: ScheduledEngine | ResourceError | None = None
+    for folder in folders:
+        made = _caching_in(folder, engine, settings, ceiling)
+        if not isinstance(made, InUseError):
+            break
+    if isinstance(made, ScheduledEngine):
+        if folder != folders[0]:
+            tell(f"{folders[0]} is in use by another: prefixes of {name} are cached in {folder}")
+        return made
+    if made is not None:
+        tell(f"nothing of {name} is cached on disk: {made}")
+    return ScheduledEngine(engine, settings.limits, replace(cache, disk_bytes=0), ceiling)
+
+
+def _caching_in(
+    folder: Path, engine: TextEngine, settings: OpenSettings, ceiling: float | None
+) -> ScheduledEngine | ResourceError:
     try:
-        return ScheduledEngine(engine, settings.limits, settings.cache, ceiling)
+        return ScheduledEngine(engine, settings.limits, replace(settings.cache, disk_folder=folder), ceiling)
     except ResourceError as error:
-        tell(f"nothing is cached on disk: {error}")
-        return ScheduledEngine(engine, settings.limits, replace(settings.cache, disk_bytes=0), ceiling)
+        return error
 
 
 def _read_ceiling(engine: TextEngine, folder: Path | None) -> float | None:

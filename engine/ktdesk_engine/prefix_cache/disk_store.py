@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
-from ktdesk_engine.errors import ResourceError
+from ktdesk_engine.errors import InUseError, ResourceError
 from ktdesk_engine.prefix_cache.disk_index import DiskIndex
 from ktdesk_engine.prefix_cache.page_file import PageName, file_bytes, read_page_file
 from ktdesk_engine.prefix_cache.page_folder import StoredPage, remove_partial_files, stored_pages
@@ -164,7 +164,7 @@ def lock_folder(folder: Path) -> IO[str]:
         fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         lock_file.close()
-        raise ResourceError(
+        raise InUseError(
             f"the cache folder {folder} is in use by another ktdesk: stop it, or choose another folder"
         ) from None
     return lock_file

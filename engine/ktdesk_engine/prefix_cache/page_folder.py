@@ -14,6 +14,7 @@ _HEX = rf"[0-9a-f]{{{2 * DIGEST_BYTES}}}"
 _PAGE = re.compile(rf"{_HEX}/[0-9a-f]{{2}}/{_HEX}({re.escape(SUFFIX)}|{re.escape(PARTIAL_SUFFIX)})")
 _PATTERN = "*/*/*"
 NAME_FILE = "model"
+MAX_FOLDERS = 9
 
 
 class StoredPage(NamedTuple):
@@ -25,6 +26,11 @@ class StoredPage(NamedTuple):
     @property
     def fingerprint(self) -> str:
         return self.relative_path.partition("/")[0]
+
+
+def folders_of(folder: Path) -> list[Path]:
+    """For those who cache at the same time: the folder itself, and numbered ones in it, each for one at a time."""
+    return [folder, *(folder / str(number) for number in range(2, MAX_FOLDERS + 1))]
 
 
 def stored_pages(folder: Path) -> list[StoredPage]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import random
+import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -11,7 +13,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from running import StartKtdesk
+from running import RunKtdesk, StartKtdesk
 from serving import complete, num_cached, number, running_server, server_process
 
 from ktdesk.server.settings import ServerSettings
@@ -101,20 +103,35 @@ def ask_until_it_is_gone(url: str, prompts: list[str], seed: int) -> None:
             complete(url, prompt)
 
 
-def test_a_folder_that_another_process_holds_is_done_without_and_said(start_ktdesk: StartKtdesk, talker: Path) -> None:
+def test_a_second_server_caches_in_a_folder_of_its_own_and_says_so(
+    start_ktdesk: StartKtdesk, ktdesk: RunKtdesk, talker: Path
+) -> None:
     with (
-        server_process(start_ktdesk, talker, *EXACT) as (_, first_url),
+        server_process(start_ktdesk, talker, *EXACT) as (first, first_url),
         server_process(start_ktdesk, talker, *EXACT) as (second, url),
     ):
-        for _ in range(2):
-            answer = complete(url, text(300, 0))
-        assert num_cached(answer) > 200
-        assert "cache_disk" in httpx.get(f"{first_url}/metrics").text
-        assert "cache_disk" not in httpx.get(f"{url}/metrics").text
-        second.terminate()
-        assert second.wait(30) == 0
+        for each in (first_url, url):
+            complete(each, text(300, 0))
+        for process in (second, first):
+            process.terminate()
+            assert process.wait(30) == 0
         assert second.stderr is not None
-        assert "nothing is cached on disk" in second.stderr.read()
+        assert "are cached in" in second.stderr.read()
+    listed = json.loads(ktdesk("cache", "ls", "--json").out)["models"]
+    assert [model["name"] for model in listed] == ["talker.gguf"] * 2
+    assert ktdesk("cache", "rm", "talker.gguf").code == 0
+    assert json.loads(ktdesk("cache", "ls", "--json").out)["models"] == []
+
+
+def test_models_of_one_server_cache_in_folders_of_their_own(talker: Path, tmp_path: Path) -> None:
+    other = Path(shutil.copy(talker, tmp_path / "other.gguf"))
+    limits = CacheLimits(disk_bytes=1 << 20, disk_folder=tmp_path / "cache")
+    settings = ServerSettings(port=0, max_models=2)
+    for server in running_server(talker, settings, CONFIG, cache=limits, others=[other]):
+        for name in ("talker", "other"):
+            complete(server.url, text(300, 0), model=name)
+        lines = httpx.get(f"{server.url}/metrics").text.splitlines()
+        assert sum("cache_disk_limit_bytes{" in line for line in lines) == 2
 
 
 @pytest.fixture(params=[True, False])

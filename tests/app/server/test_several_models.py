@@ -177,6 +177,12 @@ def test_files_of_the_same_name_get_longer_ones(tmp_path: Path, talker: Path) ->
     assert known.find("two/same").path == paths[1]
 
 
+def test_a_file_that_is_named_twice_is_one_model(talker: Path) -> None:
+    known = KnownModels([talker, talker])
+    assert known.find("TALKER:latest").path == talker
+    assert len(known.all()) == 1
+
+
 def test_a_link_to_a_named_file_is_no_second_model(tmp_path: Path, talker: Path) -> None:
     (tmp_path / "link.gguf").symlink_to(talker)
     assert [model.name for model in KnownModels([talker], [tmp_path]).all()] == ["talker"]
@@ -255,6 +261,12 @@ def test_ps_lists_what_is_in_memory_and_the_store_can_be_asked_for(
         (listed,) = json.loads(ktdesk("ps", "--json").out)["servers"]
         assert [model["name"] for model in listed["models"]] == ["stored"]
         assert f"{process.pid}  stored  {url}" in ktdesk("ps").out
+
+
+def test_a_folder_that_is_not_there_is_said(ktdesk: RunKtdesk, talker: Path, tmp_path: Path) -> None:
+    result = ktdesk("serve", talker, "--models-folder", tmp_path / "none")
+    assert result.code == ExitCode.USAGE
+    assert "--models-folder" in result.error
 
 
 def test_there_is_room_for_one_at_least(ktdesk: RunKtdesk, talker: Path) -> None:
