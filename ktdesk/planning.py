@@ -85,7 +85,7 @@ class Question:
 def planned(model: str, question: Question, settings: Settings) -> Planned:
     facts = machine_facts(settings, question.what_if)
     abilities = engine_abilities()
-    name = None if _is_here(model, settings) else parse_name(model)
+    name = None if is_here(model, settings) else parse_name(model)
     if name is not None:
         from ktdesk.hub_planning import planned_from_hub
 
@@ -108,7 +108,7 @@ def planned(model: str, question: Question, settings: Settings) -> Planned:
     return Planned(plan, compared_with(facts, planned_model, question.wishes, abilities, plan, question.why_not))
 
 
-def _is_here(model: str, settings: Settings) -> bool:
+def is_here(model: str, settings: Settings) -> bool:
     """A file, or a model of the store."""
     return os.path.lexists(model) or bool(find_models(model, stored_models(settings.models_folder)))
 
@@ -131,7 +131,7 @@ def _profile(model: str, settings: Settings) -> ModelProfile | None:
         return None
     models = catalogue(settings)
     found = models.get(model.lower())
-    if found is None and _is_here(model, settings):
+    if found is None and is_here(model, settings):
         return None
     if found is None:
         close = nearest(model, models)

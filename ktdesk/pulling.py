@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -46,6 +46,8 @@ class PullWish:
     updates: bool = False
     num_connections: int = 8
     force: bool = False
+    wishes: Wishes = field(default_factory=Wishes)
+    """For the choice of a quantization."""
 
 
 @dataclass(frozen=True)
@@ -68,10 +70,10 @@ def pull_model(wish: PullWish, settings: Settings) -> Pulled:
 
 
 def _pull(wish: PullWish, settings: Settings, http: Http | None, progress: PullProgress) -> PulledModel:
-    wanted = _wanted(wish, settings, http)
+    wanted = wanted_model(wish, settings, http)
     progress.begin(wanted.name)
     options = PullOptions(
-        adopt_from=_folders(wish),
+        adopt_from=adopted_folders(wish),
         num_connections=wish.num_connections,
         ignores_room=wish.force,
         updates=wish.updates,
@@ -79,7 +81,7 @@ def _pull(wish: PullWish, settings: Settings, http: Http | None, progress: PullP
     return pull(http, settings.models_folder, wanted, options, watcher=progress, report=progress.report)
 
 
-def _folders(wish: PullWish) -> tuple[Path, ...]:
+def adopted_folders(wish: PullWish) -> tuple[Path, ...]:
     given = tuple(Path(folder).expanduser() for folder in wish.adopt_from)
     for folder in given:
         if not folder.is_dir():
@@ -94,7 +96,8 @@ def _stored(wish: PullWish, settings: Settings) -> PulledModel | None:
     return PulledModel(whole[0].record, whole[0].path, 0) if len(whole) == 1 else None
 
 
-def _wanted(wish: PullWish, settings: Settings, http: Http | None) -> WantedModel:
+def wanted_model(wish: PullWish, settings: Settings, http: Http | None) -> WantedModel:
+    """UsageError or FetchError where there is none. Without a quantization, the most exact that fits."""
     return _first_wanted(_names(wish, settings), wish, settings, http)
 
 
@@ -158,7 +161,7 @@ def _repository(name: RepositoryName, wish: PullWish, settings: Settings, http: 
 
 def _planned_set(name: RepositoryName, sets: list[GgufSet], wish: PullWish, settings: Settings) -> GgufSet:
     """The largest that fits on this machine. HomeFolderError where none does."""
-    question = Question(Wishes(), sources=wish.sources)
+    question = Question(wish.wishes, sources=wish.sources)
     planned = planned_from_hub(name, question, settings, machine_facts(settings), engine_abilities())
     plan = planned.plan
     if plan.verdict.kind == "does not fit" and not wish.force:
@@ -193,7 +196,7 @@ class PullProgress(Watcher):
         if not self._is_shown:
             self.report.step(f"fetching {self._name}")
             self._is_shown = True
-        rest = _rest(state)
+        rest = rate_text(state)
         self.report.advance(state.done_bytes, state.total_bytes, rest)
         share = state.done_bytes / max(state.total_bytes, 1)
         if not self.report.rewrites and share >= self._next_share:
@@ -209,7 +212,7 @@ class PullProgress(Watcher):
         self.report.finish()
 
 
-def _rest(state: TransferState) -> str:
+def rate_text(state: TransferState) -> str:
     if state.done_bytes == state.total_bytes:
         return f"checking, {bytes_text(state.total_bytes - state.checked_bytes)} to go"
     if state.quiet_seconds >= QUIET_SECONDS:

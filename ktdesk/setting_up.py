@@ -15,6 +15,7 @@ from ktdesk.exit_codes import ExitCode
 from ktdesk.json_output import json_text
 from ktdesk.model_paths import DEMO, model_path
 from ktdesk.planned_text import compared_facts, planned_lines
+from ktdesk.planning import is_here
 from ktdesk.settings import DEMO_VARIABLE, Settings
 from ktdesk.terminal import Progress, on_one_line, tell
 from ktdesk_wizard.plan.wishes import Wishes
@@ -28,8 +29,9 @@ TITLE_WIDTH = 30
 
 
 def set_up(model: str, wishes: Wishes, settings: Settings, options: SetupOptions) -> int:
+    named = model if options.quant is None else f"{model}:{options.quant}"
     wanted = Wanted(
-        model=model,
+        model=named,
         wishes=wishes,
         measures_again=options.measure,
         insists=options.force,
@@ -37,7 +39,7 @@ def set_up(model: str, wishes: Wishes, settings: Settings, options: SetupOptions
         starts_over=options.start_over,
     )
     watcher = Watcher()
-    setup = Setup(wanted, source_of(model, settings), settings.data_folder, watcher)
+    setup = Setup(wanted, source_of(model, wishes, settings, options), settings.data_folder, watcher)
     watcher.setup = setup
     try:
         outcome = setup.run()
@@ -47,13 +49,21 @@ def set_up(model: str, wishes: Wishes, settings: Settings, options: SetupOptions
     return ExitCode.OK
 
 
-def source_of(model: str, settings: Settings) -> ModelSource:
-    """UsageError or ModelFileError where nothing is called so."""
+def source_of(model: str, wishes: Wishes, settings: Settings, options: SetupOptions) -> ModelSource:
+    """UsageError or ModelFileError where nothing is called so. What is here is taken from here."""
     if model == DEMO and DEMO_VARIABLE not in os.environ:
         from ktdesk_profiles.demo import load_demo_profile
 
         return DemoSource(load_demo_profile(), settings.models_folder / "demo")
-    return FileSource(model_path(model, settings))
+    if model == DEMO or model.endswith(".gguf") or is_here(model, settings):
+        if options.quant is not None:
+            raise UsageError("--quant is for names of the catalogue or of a hub: a file has the one that it has")
+        return FileSource(model_path(model, settings))
+    from ktdesk.hub_source import HubSource
+    from ktdesk.pulling import PullWish
+
+    wish = PullWish(model, options.quant, sources=tuple(options.source or ()), force=options.force, wishes=wishes)
+    return HubSource(wish, settings)
 
 
 class Watcher:

@@ -17,12 +17,27 @@ class SetupOptions:
     force: Annotated[bool, typer.Option("--force", help="Go on although the plan says that it does not fit.")] = False
     measure: Annotated[bool, typer.Option("--measure", help="Measure the machine again.")] = False
     start_over: Annotated[bool, typer.Option("--start-over", help="Forget what an interrupted setup had done.")] = False
+    quant: Annotated[
+        str | None,
+        typer.Option(metavar="QUANT", help="Of a hub's or catalogue's model.", show_default="the most exact that fits"),
+    ] = None
+    source: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="hub, modelscope or a mirror's address, as for `pull`.", show_default="KTDESK_SOURCES, or hub"
+        ),
+    ] = None
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end.")] = False
 
 
 def setup(
     ctx: typer.Context,
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A GGUF file, 'demo', or a name.")],
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL", help="A GGUF file, 'demo', OWNER/REPOSITORY[:QUANT], a URL, or a name of `plan --list`."
+        ),
+    ],
     options: SetupOptions,
     wishes: WishOptions,
 ) -> int:

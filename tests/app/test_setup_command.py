@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from loopback_hub import LoopbackHub
 from running import RunKtdesk
 from trials import FakeTrials, measured_machine, measurement_of
 
@@ -64,3 +65,37 @@ def test_what_cannot_be_set_up_is_one_line(
     result = ktdesk("--home", tmp_path / "file", "setup", model, "--yes")
     assert result.code == ExitCode.RESOURCES
     assert "cannot be kept" in result.error
+
+
+def test_a_model_on_a_hub_is_rehearsed_from_its_headers_before_it_is_fetched(
+    ktdesk: RunKtdesk, hub: LoopbackHub, tiny_model: ModelNamed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "nobody"))
+    trials = FakeTrials()
+    monkeypatch.setattr("ktdesk_wizard.setup.flow.Trials", lambda: trials)
+    model = tiny_model("qwen3moe")
+    hub.add("owner/Tiny-GGUF", "tiny-F32.gguf", model.read_bytes())
+    result = ktdesk("setup", "owner/Tiny-GGUF:F32", "--yes", "--context", "128")
+    assert result.code == ExitCode.OK, result.err
+    assert "Chat with it: ktdesk chat owner/Tiny-GGUF:F32 --context 128" in result.out
+    rehearsed, loaded = (Path(task.path) for task in trials.tasks)
+    assert not rehearsed.exists(), "it was a folder of headers"
+    assert loaded.read_bytes() == model.read_bytes()
+    assert "owner/Tiny-GGUF:F32" in ktdesk("models").out
+    asked = len(hub.bytes_asked())
+    assert ktdesk("setup", "owner/Tiny-GGUF:F32", "--yes", "--context", "128").code == ExitCode.OK
+    assert len(hub.bytes_asked()) == asked, "what is here is not fetched again"
+
+
+def test_names_that_no_hub_knows_are_one_line(ktdesk: RunKtdesk, hub: LoopbackHub, tiny_model: ModelNamed) -> None:
+    hub.add("owner/Tiny-GGUF", "tiny-F32.gguf", tiny_model("qwen3moe").read_bytes())
+    for arguments, message in (
+        (("owner/Tinny-GGUF",), "owner/Tinny-GGUF"),
+        (("owner/Tiny-GGUF", "--quant", "Q4_K_M"), "F32"),
+        (("deepseek-v33",), "did you mean"),
+    ):
+        result = ktdesk("setup", *arguments, "--yes")
+        assert result.code in (ExitCode.FETCH, ExitCode.USAGE)
+        assert message in result.error
+    result = ktdesk("setup", tiny_model("qwen3moe"), "--quant", "F32", "--yes")
+    assert "a file has the one that it has" in result.error

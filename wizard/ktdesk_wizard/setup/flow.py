@@ -38,6 +38,7 @@ class Setup:
         trials: Trials | None = None,
     ) -> None:
         self.wanted = wanted
+        self._source = source
         self._steps = {name: Step(name) for name in STEPS}
         self._listener = listener
         self._trials = trials or Trials()
@@ -63,6 +64,7 @@ class Setup:
                 self._run_step(name)
         finally:
             self._trials.end()
+            self._source.close()
         return self.work.outcome()
 
     def answer(self, goes_on: bool) -> None:

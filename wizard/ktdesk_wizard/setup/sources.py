@@ -11,10 +11,22 @@ from ktdesk_wizard.demo_model import demo_model, is_made
 from ktdesk_wizard.report import Report
 
 
-class ModelSource(Protocol):
-    """What a setup asks of one. A report may raise, to cancel."""
+class SourceReport(Report, Protocol):
+    """It may raise, to cancel."""
 
-    def header(self, report: Report) -> Path:
+    def note(self, text: str) -> None:
+        """Beside how far it is: how fast, or what is in the way."""
+
+
+class ModelSource(Protocol):
+    """What a setup asks of one."""
+
+    @property
+    def name(self) -> str:
+        """By which the command line knows it, once it is there. Asked after `header`."""
+        ...
+
+    def header(self, report: SourceReport) -> Path:
         """A file to plan with and to rehearse: the model itself, or one with its headers and holes for weights."""
         ...
 
@@ -23,12 +35,12 @@ class ModelSource(Protocol):
         """That still have to be fetched or made. Asked after `header`."""
         ...
 
-    def fetch(self, report: Report) -> Path:
+    def fetch(self, report: SourceReport) -> Path:
         """The file to load."""
         ...
 
-    def command_name(self, path: Path) -> str:
-        """How the command line calls it, once it is there."""
+    def close(self) -> None:
+        """What `header` made for a while goes."""
         ...
 
 
@@ -38,18 +50,21 @@ class FileSource:
 
     path: Path
 
-    def header(self, report: Report) -> Path:
+    @property
+    def name(self) -> str:
+        return str(self.path)
+
+    def header(self, report: SourceReport) -> Path:
         return self.path
 
     @property
     def missing_bytes(self) -> int:
         return 0
 
-    def fetch(self, report: Report) -> Path:
+    def fetch(self, report: SourceReport) -> Path:
         return self.path
 
-    def command_name(self, path: Path) -> str:
-        return str(path)
+    def close(self) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -59,7 +74,11 @@ class DemoSource:
     profile: DemoProfile
     folder: Path
 
-    def header(self, report: Report) -> Path:
+    @property
+    def name(self) -> str:
+        return "demo"
+
+    def header(self, report: SourceReport) -> Path:
         return demo_model(self.profile, self.folder, report=report)
 
     @property
@@ -67,8 +86,7 @@ class DemoSource:
         made = is_made(self.profile, self.folder / f"{self.profile.name}.gguf")
         return 0 if made else self.profile.made_bytes
 
-    def fetch(self, report: Report) -> Path:
+    def fetch(self, report: SourceReport) -> Path:
         return demo_model(self.profile, self.folder, report=report)
 
-    def command_name(self, path: Path) -> str:
-        return "demo"
+    def close(self) -> None: ...

@@ -72,6 +72,9 @@ class _StepReport:
         self._note = what
         self._watcher.advance(self._name, 0, 0, "bytes", what)
 
+    def note(self, text: str) -> None:
+        self._note = text
+
     def advance(self, done_bytes: int, total_bytes: int) -> None:
         self._watcher.advance(self._name, done_bytes, total_bytes, "bytes", self._note)
 
@@ -128,9 +131,7 @@ class Work:
     def command(self) -> tuple[str, ...]:
         """To chat."""
         assert self.plan is not None
-        assert self.path is not None
-        name = self._source.command_name(self.path)
-        return tuple(name if word in (self.plan.source, "FILE.gguf") else word for word in self.plan.command)
+        return self.plan.command
 
     def _probe(self) -> Done:
         self.facts = facts = probe(self._data_folder / "models")
@@ -158,7 +159,7 @@ class Work:
         """With the context of the interrupted setup, where there was one: what was confirmed stays."""
         assert self.facts is not None
         self.header = self._source.header(_StepReport(self._watcher, "plan"))
-        self.model = model_of_file(self.header)
+        self.model = replace(model_of_file(self.header), source=self._source.name)
         before = self._journal.note_of("plan")
         wishes = self._wanted.wishes
         if isinstance(before, dict) and before.get("model") == self.model.fingerprint:
@@ -177,7 +178,7 @@ class Work:
     def _rehearse(self) -> Done:
         assert self.header is not None
         assert self.model is not None
-        key = {"model": self.model.fingerprint, **asdict(self._task(self.header, is_rehearsal=True))}
+        key = {**asdict(self._task(self.header, is_rehearsal=True)), "path": self.model.fingerprint}
         if self._journal.note_of("rehearse") == key:
             return Done("nothing to be refused later", is_from_before=True)
         try:
@@ -206,7 +207,8 @@ class Work:
     def _confirm(self) -> Done:
         """Once for a plan: a resumed setup does not ask again, unless the plan became another."""
         assert self.plan is not None
-        note = {"source": self.plan.source, "context": self.plan.context, "quantization": self.plan.quantization}
+        assert self.model is not None
+        note = {"model": self.model.fingerprint, "context": self.plan.context, "quantization": self.plan.quantization}
         if self._journal.note_of("confirm") == note:
             return Done("confirmed before", is_from_before=True)
         missing = self._source.missing_bytes

@@ -1,0 +1,83 @@
+"""A model on a hub as the source of a setup: its headers first, all of it later."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from ktdesk.pulling import PullWish, adopted_folders, rate_text, wanted_model
+from ktdesk.settings import Settings
+from ktdesk_wizard.download.pull import PullOptions, WantedModel, pull
+from ktdesk_wizard.download.state import TransferState, Watcher
+from ktdesk_wizard.hub.headers import fetch_headers
+from ktdesk_wizard.hub.http import Http, is_offline
+from ktdesk_wizard.setup.sources import SourceReport
+from ktdesk_wizard.store.models import StoredModel, stored_models
+
+
+class HubSource:
+    def __init__(self, wish: PullWish, settings: Settings) -> None:
+        self._wish, self._settings = wish, settings
+        self._http = None if is_offline() else Http()
+        self._wanted: WantedModel | None = None
+        self._headers: tempfile.TemporaryDirectory[str] | None = None
+        """Until `close`: the rehearsal reads it too."""
+
+    @property
+    def name(self) -> str:
+        return self._resolved.name
+
+    @property
+    def _resolved(self) -> WantedModel:
+        if self._wanted is None:
+            self._wanted = wanted_model(self._wish, self._settings, self._http)
+        return self._wanted
+
+    def header(self, report: SourceReport) -> Path:
+        """Of what is here whole, the model itself."""
+        report.step("asking the hub")
+        stored = self._stored()
+        if stored is not None and stored.state == "whole":
+            return stored.path
+        if self._http is None:  # whatever is missing, `pull` says what to do
+            return self.fetch(report)
+        self._headers = tempfile.TemporaryDirectory(prefix="ktdesk-headers-")
+        return fetch_headers(self._http, self._resolved.files, Path(self._headers.name), report).path
+
+    @property
+    def missing_bytes(self) -> int:
+        stored = self._stored()
+        total = sum(file.num_bytes or 0 for file in self._resolved.files)
+        return total if stored is None else stored.num_bytes - _present_bytes(stored)
+
+    def fetch(self, report: SourceReport) -> Path:
+        options = PullOptions(adopt_from=adopted_folders(self._wish), ignores_room=self._wish.force)
+        watcher = _Watching(report)
+        store = self._settings.models_folder
+        return pull(self._http, store, self._resolved, options, watcher=watcher, report=report).path
+
+    def close(self) -> None:
+        if self._headers is not None:
+            self._headers.cleanup()
+            self._headers = None
+
+    def _stored(self) -> StoredModel | None:
+        models = stored_models(self._settings.models_folder)
+        return next((model for model in models if model.name == self._resolved.name), None)
+
+
+class _Watching(Watcher):
+    def __init__(self, report: SourceReport) -> None:
+        self._report = report
+
+    def saw(self, state: TransferState) -> None:
+        self._report.note(rate_text(state))
+        self._report.advance(state.done_bytes, state.total_bytes)
+
+    def note(self, text: str) -> None:
+        self._report.note(text)
+
+
+def _present_bytes(model: StoredModel) -> int:
+    paths = [(model.path_of(file), file.num_bytes) for file in model.record.files]
+    return sum(num_bytes for path, num_bytes in paths if path.exists())
