@@ -16,6 +16,7 @@ from ktdesk.terminal import Progress
 from ktdesk_engine import kernels
 from ktdesk_engine.benchmark.ceilings import Probes
 from ktdesk_engine.benchmark.conditions import LoadMeter, read_machine
+from ktdesk_engine.benchmark.hybrid import HybridBench, HybridTimes
 from ktdesk_engine.benchmark.layer import SHAPES, LayerBench, LayerPlan, LayerShape
 from ktdesk_engine.benchmark.model import ModelBench, ModelPlan
 from ktdesk_engine.benchmark.model_weights import ModelWeights
@@ -106,6 +107,15 @@ def bench_model(
         report = bench.report(_subject(engine), engine.config, rows, notes, about)
         corrections = corrections_for(conditions.model, earlier, conditions_of_run(run))
         return replace(report, planned=tuple(compared(run, corrections))), run
+
+
+def bench_hybrid(options: EngineOptions, repeat: int) -> HybridTimes:
+    """With one thread fewer than there are cores, unless the options say otherwise: the accelerator's has the other."""
+    places = thread_places(options.threads)
+    if options.threads is None:
+        places = places[: max(len(places) - 1, 1)]
+    pool = kernels.worker_pool(len(places), options.isa, places)
+    return HybridBench(pool, WeightType.Q4_K).measure(repeat)
 
 
 def bench_layer(plan: LayerPlan, options: EngineOptions) -> BenchReport:

@@ -10,6 +10,7 @@ from ktdesk.answering import print_answer
 from ktdesk.asking import Asked, AskedModel
 from ktdesk.command import tell_error
 from ktdesk.conversation import Conversation
+from ktdesk.lossy import banner
 from ktdesk.options import AnswerOptions, SamplingOptions
 from ktdesk.terminal import note, on_one_line
 from ktdesk.text_input import piped_lines
@@ -28,7 +29,10 @@ A message that begins with a slash: put a space before it."""
 def chat_with(model: AskedModel, answer: AnswerOptions, sampling: SamplingOptions) -> None:
     chat = Chat(model, answer, sampling)
     if sys.stdin.isatty():
-        note(f"{on_one_line(model.title)}, context {model.context:,} tokens. /help lists commands.")
+        note(
+            f"{on_one_line(model.title)}, context {model.context:,} tokens. /help lists commands."
+            + banner(model.config_facts)
+        )
         if model.engine_note is not None:
             note(model.engine_note)
     for line in _lines():

@@ -8,6 +8,7 @@ from ktdesk.errors import AnswerRefusedError, PortError, ServerGoneError, Server
 from ktdesk.exit_codes import ExitCode
 from ktdesk.options import as_typed
 from ktdesk_engine.errors import (
+    AcceleratorError,
     ConfigError,
     EngineError,
     ModelFileError,
@@ -41,6 +42,7 @@ _CODES: tuple[tuple[type[BaseException], ExitCode], ...] = (
     (UnsupportedError, ExitCode.UNSUPPORTED),
     (RequestError, ExitCode.REQUEST),
     (ResourceError, ExitCode.RESOURCES),
+    (AcceleratorError, ExitCode.RESOURCES),
     (ModelFileError, ExitCode.MODEL_FILE),
     (EngineError, ExitCode.MODEL_FILE),  # weights that compute nonsense
     (SourceError, ExitCode.MODEL_FILE),

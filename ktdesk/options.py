@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields, replace
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
 from ktdesk.text_input import argument_text
 
 if TYPE_CHECKING:  # help must answer without the engine
-    from ktdesk_engine.config import CacheType, Compute, EngineConfig, EngineName, SamplingConfig
+    from ktdesk_engine.config import AcceleratorKind, CacheType, Compute, EngineConfig, EngineName, SamplingConfig
 
 
 KeepAlive = Annotated[
@@ -31,7 +31,7 @@ PresetName = Annotated[
         show_default="none",
     ),
 ]
-RENAMED = {"num_threads": "--threads", "num_logprobs": "--logprobs"}
+RENAMED = {"num_threads": "--threads", "experts_used": "--experts", "num_logprobs": "--logprobs"}
 """Settings of the engine's whose options are not simply their names."""
 
 
@@ -124,6 +124,20 @@ class EngineOptions:
             show_default="f16; float32 with --compute float32",
         ),
     ] = None
+    defer: Annotated[
+        str,
+        typer.Option(
+            metavar="N|auto",
+            help="So many of a token's experts come one layer late: another network, faster beside an accelerator.",
+        ),
+    ] = "0"
+    experts: Annotated[
+        int | None,
+        typer.Option(help="Fewer experts a token: another network, faster.", show_default="as trained"),
+    ] = None
+    accelerator: Annotated[
+        str | None, typer.Option(help="host-thread: the hybrid half without a GPU, for tests.", hidden=True)
+    ] = None
     deterministic: Annotated[
         bool,
         typer.Option(
@@ -140,6 +154,8 @@ class EngineOptions:
         from ktdesk_engine.config import EngineConfig
 
         compute = cast("Compute", self.compute)  # EngineConfig checks it
+        defer = int(self.defer) if self.defer.isdecimal() else cast("Literal['auto']", self.defer)
+        accelerator = cast("AcceleratorKind | None", self.accelerator)
         cache_type = cast("CacheType | None", self.cache_type)
         return EngineConfig(
             engine=cast("EngineName", self.engine),
@@ -148,6 +164,9 @@ class EngineOptions:
             context=self.context,
             num_threads=self.threads,
             isa=self.isa,
+            defer=defer,
+            experts_used=self.experts,
+            accelerator=accelerator,
             deterministic=self.deterministic,
             program=self.program,
         )

@@ -1,21 +1,25 @@
-"""`ktdesk eval`: one model, read in two ways, and how far they are apart."""
+"""`ktdesk eval`: one model, read in several ways, and how far each is from the exact one."""
 
 from __future__ import annotations
 
+import hashlib
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from ktdesk.errors import UsageError
+from ktdesk.eval_journal import EvalJournal
+from ktdesk.eval_variants import Variant
 from ktdesk.json_output import json_text
 from ktdesk.loading import loaded_engine
 from ktdesk.options import EngineOptions
 from ktdesk.terminal import Progress, on_one_line
 from ktdesk_engine.config import EngineConfig
 from ktdesk_engine.engine import Engine
-from ktdesk_engine.evaluation import Quality, WindowResult, evaluate, fold, windows_of
+from ktdesk_engine.evaluation import Quality, WindowResult, compare, fold, windows_of
 from ktdesk_profiles.evaluation_text import TEXT_FILE, load_evaluation_text
 
 MIN_TOKENS = 2
@@ -57,19 +61,82 @@ def read_text(file: Path | None) -> Text:
         raise UsageError(f"--text {file} is not UTF-8: {where}; convert it with iconv") from None
 
 
-def measure(path: Path, text: Text, options: EngineOptions, window: int, max_tokens: int | None) -> Report:
-    """Reads the text exactly and as options say, window by window in turn.
+def measure(
+    variants: Sequence[Variant], text: Text, window: int, max_tokens: int | None, resume: Path | None = None
+) -> list[Report]:
+    """Reads the text exactly and as each variant says, window by window in turn. Exactly: the first one's file.
 
-    The exact path leaves its weights in the file, so that memory holds one copy of them.
+    The exact path leaves its weights in the file, so that memory holds one copy of them. resume: a file that keeps
+    what was measured, for a run that is stopped.
     """
-    exact = replace(options, compute="float32", isa=None, context=None, cache_type=None)
-    with loaded_engine(path, exact, Engine.load) as reference:
+    first = variants[0]
+    exact = replace(EngineOptions(), compute="float32", threads=first.options.threads)
+    with loaded_engine(first.path, exact, Engine.load) as reference:
         windows, num_tokens = _windows(reference, text, window, max_tokens)
-        with loaded_engine(path, options, Engine.load) as tested:
-            started = time.perf_counter()
-            results = list(_with_progress(evaluate(reference.score, tested.score, windows), len(windows)))
-            seconds = time.perf_counter() - started
-            return Report(path, text.name, num_tokens, window, reference.config, tested.config, fold(results), seconds)
+        journal = EvalJournal(resume, _asked(first.path, text, window, num_tokens))
+        return [
+            _report(variant, len(variants) > 1, reference, windows, num_tokens, text, window, journal)
+            for variant in variants
+        ]
+
+
+def _asked(path: Path, text: Text, window: int, num_tokens: int) -> dict[str, Any]:
+    """What stored results hold for."""
+    digest = hashlib.sha256(text.content.encode()).hexdigest()
+    return {
+        "model": path.name,
+        "bytes": path.stat().st_size,
+        "text": digest,
+        "window": window,
+        "num_tokens": num_tokens,
+    }
+
+
+def _report(
+    variant: Variant,
+    is_one_of_several: bool,
+    reference: Engine,
+    windows: Sequence[Sequence[int]],
+    num_tokens: int,
+    text: Text,
+    window: int,
+    journal: EvalJournal,
+) -> Report:
+    with loaded_engine(variant.path, variant.options, Engine.load) as tested:
+        _check_same_tokens(reference, tested)
+        started = time.perf_counter()
+        key = f"{variant.path.name}: {variant.name}, {tested.config.isa}"
+        results = list(
+            _with_progress(
+                _compared(reference, tested, windows, journal, key),
+                len(windows),
+                f" as {variant.name}" if is_one_of_several else "",
+            )
+        )
+        seconds = time.perf_counter() - started
+        quality = fold(results)
+        return Report(variant.path, text.name, num_tokens, window, reference.config, tested.config, quality, seconds)
+
+
+def _compared(
+    reference: Engine, tested: Engine, windows: Sequence[Sequence[int]], journal: EvalJournal, key: str
+) -> Iterator[WindowResult]:
+    """What the journal has is not computed again."""
+    for number, token_ids in enumerate(windows):
+        result = journal.get((key, number))
+        if result is None:
+            result = compare(reference.score(token_ids), tested.score(token_ids), token_ids)
+            journal.add((key, number), result)
+        yield result
+
+
+def _check_same_tokens(reference: Engine, tested: Engine) -> None:
+    """UsageError where another file has other tokens: then it is another model."""
+    if reference.tokenizer.vocab_size != tested.tokenizer.vocab_size:
+        raise UsageError(
+            f"{tested.file.path} has {tested.tokenizer.vocab_size} tokens, and {reference.file.path} "
+            f"{reference.tokenizer.vocab_size}: only files of one model can be compared"
+        )
 
 
 def _windows(engine: Engine, text: Text, window: int, max_tokens: int | None) -> tuple[Sequence[Sequence[int]], int]:
@@ -84,12 +151,12 @@ def _windows(engine: Engine, text: Text, window: int, max_tokens: int | None) ->
     return windows_of(ids, window, tokenizer.bos_id if tokenizer.adds_bos else None), len(ids)
 
 
-def _with_progress(results: Iterator[WindowResult], num_windows: int) -> Iterator[WindowResult]:
+def _with_progress(results: Iterator[WindowResult], num_windows: int, how: str) -> Iterator[WindowResult]:
     """The results, with how far it is and what was found so far on standard error."""
     progress = Progress()
     started = time.monotonic()
     kl_sum, num_positions = 0.0, 0
-    progress.step(f"Comparing {num_windows} windows")
+    progress.step(f"Comparing {num_windows} windows{how}")
     try:
         for done, result in enumerate(results, start=1):
             kl_sum += float(result.kl.sum())
@@ -101,18 +168,27 @@ def _with_progress(results: Iterator[WindowResult], num_windows: int) -> Iterato
         progress.erase()
 
 
-def to_json(report: Report) -> str:
+def to_json(reports: Sequence[Report]) -> str:
+    """Of one, its facts; of several, a list of them."""
+    facts = [_facts(report) for report in reports]
+    return json_text(facts[0] if len(facts) == 1 else {"variants": facts})
+
+
+def _facts(report: Report) -> dict[str, Any]:
     """JSON has no infinity: a perplexity beyond all numbers is null."""
     quality = {
         name: None if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in asdict(report.quality).items()
     }
-    facts = {
+    return {
         "model": str(report.model),
         "text": report.text,
         "num_tokens": report.num_tokens,
         "window": report.window,
         "compute": report.tested.compute,
+        "cache_type": report.tested.cache_type,
+        "defer": report.tested.defer,
+        "experts_used": report.tested.experts_used,
         "isa": report.tested.isa,
         "num_threads": report.tested.num_threads,
         "reference_compute": report.reference.compute,
@@ -120,15 +196,49 @@ def to_json(report: Report) -> str:
         **quality,
         "seconds": report.seconds,
     }
-    return json_text(facts)
+
+
+def as_table(reports: Sequence[Report]) -> str:
+    """Several, one a line, for people."""
+    first = reports[0]
+    head = ("file", "how", "perplexity", "mean KL", "99th pct.", "same likeliest")
+    rows = [head, *(_row(report) for report in reports)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    exact = first.quality.reference_perplexity
+    return "\n".join(
+        [
+            f"{on_one_line(first.text)}: {first.num_tokens:,} tokens in windows of {first.window}; against "
+            f"{on_one_line(first.model.name)} computed exactly, perplexity {exact:.4f}",
+            *lines,
+        ]
+    )
+
+
+def _row(report: Report) -> tuple[str, ...]:
+    q, how = report.quality, report.tested
+    parts = [how.compute, f"cache {how.cache_type}"]
+    if how.defer:
+        parts.append(f"{how.defer} deferred")
+    if how.experts_used is not None:
+        parts.append(f"{how.experts_used} experts")
+    return (
+        on_one_line(report.model.name),
+        ", ".join(parts),
+        f"{q.perplexity:.4f}",
+        f"{_figure(q.mean_kl)}{_plus_minus(q.mean_kl_error, _figure)}",
+        _figure(q.p99_kl),
+        f"{q.top1:.2%}",
+    )
 
 
 def as_text(report: Report) -> str:
     """For people. Behind a plus-minus stands the standard error over the windows."""
     q = report.quality
     windows = f"{q.num_windows} {'window' if q.num_windows == 1 else 'windows'} of {report.window}"
+    how = f"{report.tested.compute}{_lossy(report.tested)} on {report.tested.isa}"
     lines = {
-        "Model": f"{on_one_line(str(report.model))}: {report.tested.compute} on {report.tested.isa}, against exact",
+        "Model": f"{on_one_line(str(report.model))}: {how}, against exact",
         "Text": f"{on_one_line(report.text)}: {report.num_tokens:,} tokens in {windows}, {report.seconds:.0f} s",
         "Perplexity": f"{q.perplexity:.4f}, exact {q.reference_perplexity:.4f}",
         "KL divergence": f"mean {_figure(q.mean_kl)}{_plus_minus(q.mean_kl_error, _figure)}, "
@@ -136,6 +246,12 @@ def as_text(report: Report) -> str:
         "Same likeliest": f"{q.top1:.2%}{_plus_minus(q.top1_error, '{:.2%}'.format)} of {q.num_positions:,} positions",
     }
     return "\n".join(f"{name + ':':<15} {value}" for name, value in lines.items())
+
+
+def _lossy(config: EngineConfig) -> str:
+    """What else changes answers."""
+    deferred = f", {config.defer} deferred" if config.defer else ""
+    return deferred + ("" if config.experts_used is None else f", {config.experts_used} experts a token")
 
 
 def _plus_minus(error: float | None, show: Callable[[float], str]) -> str:

@@ -98,6 +98,8 @@ class EngineConfig:
     deterministic: bool = False
     """An answer depends on its request alone: not on who else is answered, nor on what was cached. Each operation is
     computed by one kernel, however many tokens there are: compute mixed becomes int8, attention stays off tiles."""
+    experts_used: int | None = None
+    """Of a token, fewer than the model was trained with: faster, and another network. Decided: as trained."""
     program: bool = True
     """A step of decoding is recorded once and replayed. Changes speed, never the result."""
     accelerator: AcceleratorKind | None = None
@@ -162,6 +164,8 @@ class EngineConfig:
                 _require(self.accelerator is not None, f"{name} is for an accelerator, and none is asked for")
         _require(self.placement in STRATEGIES, f"placement must be one of {', '.join(STRATEGIES)}: {self.placement!r}")
         _require_number("move_ms", self.move_ms, 0)
+        if self.experts_used is not None:
+            _require_integer("experts_used", self.experts_used, 1)
         if self.defer != "auto":
             _require_integer("defer", self.defer, 0)
 

@@ -23,6 +23,7 @@ from ktdesk_engine.compute import attends_on_tiles, decide_compute, fixed_min_ti
 from ktdesk_engine.config import EngineConfig
 from ktdesk_engine.errors import ConfigError, ModelFileError
 from ktdesk_engine.expert_half import ExpertHalf
+from ktdesk_engine.fewer_experts import use_fewer_experts
 from ktdesk_engine.gguf.file import GGUFFile
 from ktdesk_engine.kernels import WorkerPool
 from ktdesk_engine.kernels.pools import NEVER
@@ -54,6 +55,8 @@ class Engine(TextEngine):
         if config.engine == "llamacpp":
             raise ConfigError("engine must be auto or ktdesk here: this is about ktdesk's own kernels")
         self.file = file
+        if config.experts_used is not None:
+            use_fewer_experts(file, config.experts_used)
         places = thread_places(config.num_threads, config.pinning, config.num_nodes)
         self.pool = pool = kernels.worker_pool(len(places), config.isa, places)
         self.accelerator = open_accelerator(config.accelerator, pool, config.accelerator_bytes)

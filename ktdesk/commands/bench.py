@@ -45,6 +45,9 @@ class LayerOptions:
     """What is measured without a model."""
 
     kernels: Annotated[bool, typer.Option("--kernels", help="Measure one layer of random experts; no MODEL.")] = False
+    hybrid: Annotated[
+        bool, typer.Option("--hybrid", help="Measure hand-off and deferral beside a thread with delays; no MODEL.")
+    ] = False
     shape: Annotated[
         str | None,
         typer.Option(help="qwen3-30b-a3b, deepseek-v2-lite, or H,I,E,K.", show_default="qwen3-30b-a3b"),
@@ -136,8 +139,13 @@ def bench(
             raise UsageError("--ui measures the app alone: leave MODEL, --kernels and --against out")
         _bench_ui(as_json=as_json)
         return
-    if layer.kernels == (model is not None):
-        raise UsageError("name a MODEL, or give --kernels to measure one layer without a model, or --ui for the app")
+    if layer.hybrid + layer.kernels + (model is not None) != 1:
+        raise UsageError(
+            "name a MODEL, or give --kernels to measure one layer without a model, --hybrid, or --ui for the app"
+        )
+    if layer.hybrid:
+        _print_hybrid(run, as_json)
+        return
     if layer.are_given and not layer.kernels:
         raise UsageError("--shape, --type and --tokens need --kernels")
     if layer.kernels and what != ModelOptions():
@@ -193,6 +201,17 @@ def _bench_ui(*, as_json: bool) -> None:
 
     report = measure_ui()
     print(json_text(report.facts()) if as_json else as_text(report))
+
+
+def _print_hybrid(run: RunOptions, as_json: bool) -> None:
+    from dataclasses import asdict
+
+    from ktdesk.benchmarking import bench_hybrid
+    from ktdesk.json_output import json_text
+    from ktdesk_engine.benchmark.hybrid import as_text
+
+    times = bench_hybrid(run.engine, run.repeat)
+    print(json_text(asdict(times)) if as_json else as_text(times))
 
 
 def _model_report(model: str, what: ModelOptions, run: RunOptions, settings: Settings) -> BenchReport:

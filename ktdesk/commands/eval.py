@@ -13,10 +13,12 @@ from ktdesk.options import EngineOptions
 
 def eval(
     ctx: typer.Context,
-    model: Annotated[
-        str,
+    models: Annotated[
+        list[str],
         typer.Argument(
-            metavar="MODEL", help="A GGUF file (any shard of several), a model of `ktdesk models`, or 'demo'."
+            metavar="MODEL...",
+            help="A GGUF file (any shard of several), a model of `ktdesk models`, or 'demo'; several files of one "
+            "model are compared with the first.",
         ),
     ],
     text: Annotated[
@@ -32,23 +34,42 @@ def eval(
             show_default="f16; float32 with --compute float32",
         ),
     ] = None,
+    defer: Annotated[
+        str, typer.Option(help="How many of a token's experts come one layer late (docs/deferral.md).")
+    ] = "0",
+    experts: Annotated[
+        str | None, typer.Option(help="How many experts a token uses.", show_default="as trained")
+    ] = None,
     isa: Annotated[
         str | None, typer.Option(help="scalar, avx2, avx512 or amx.", show_default="the widest of this machine")
     ] = None,
     window: Annotated[int, typer.Option(min=2, help="Tokens of each sequence that the text is cut into.")] = 512,
     max_tokens: Annotated[int | None, typer.Option(min=2, help="Read no more of the text.", show_default="all")] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Keep what is measured here; the same command goes on with it."),
+    ] = None,
     threads: Annotated[int | None, typer.Option(help="Threads to compute on.", show_default="a core each")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Measure what a way to compute costs in quality.
 
-    Reads a text with the model twice, as --compute and --cache-type say and exactly (float32), and compares what
-    the model expects next, at every token: perplexity, KL divergence, and how often the likeliest token is the same.
+    Reads a text with the model twice, as the options say and exactly (float32), and compares what the model expects
+    next, at every token: perplexity, KL divergence, and how often the likeliest token is the same.
+
+    --compute, --cache-type, --defer and --experts take several values with commas between them: all combinations are
+    measured, side by side.
     """
+    from ktdesk.eval_variants import Choices, variants_of
     from ktdesk.model_paths import model_path
-    from ktdesk.quality import as_text, measure, read_text, to_json
+    from ktdesk.quality import as_table, as_text, measure, read_text, to_json
 
     wanted = read_text(text)
-    options = EngineOptions(context=window, threads=threads, compute=compute, isa=isa, cache_type=cache_type)
-    report = measure(model_path(model, settings_of(ctx)), wanted, options, window, max_tokens)
-    print(to_json(report) if as_json else as_text(report))
+    paths = [model_path(model, settings_of(ctx)) for model in models]
+    base = EngineOptions(context=window, threads=threads, isa=isa)
+    variants = variants_of(paths, Choices(compute, cache_type, defer, experts), base)
+    reports = measure(variants, wanted, window, max_tokens, resume)
+    if as_json:
+        print(to_json(reports))
+    else:
+        print(as_text(reports[0]) if len(reports) == 1 else as_table(reports))

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from fastapi import Request
 from starlette.responses import JSONResponse, Response
 
+from ktdesk.lossy import HEADER, as_words
 from ktdesk.server.deadline import Deadline
 from ktdesk.server.hosting import ModelHost
 from ktdesk.server.served_model import Prepared, ServedModel
@@ -50,6 +51,11 @@ async def answered(
     model = await unless_gone(request, host.model(request.state.uses, call.model, deadline))
     prepared = await asyncio.to_thread(prepare, model)
     writer = write(model, replace(prepared, deadline=deadline))
+    response: Response
     if call.streams:
-        return StreamedResponse(await unless_gone(request, first_then_rest(writer.texts())), form)
-    return JSONResponse(await unless_gone(request, writer.whole()))
+        response = StreamedResponse(await unless_gone(request, first_then_rest(writer.texts())), form)
+    else:
+        response = JSONResponse(await unless_gone(request, writer.whole()))
+    if model.changes:
+        response.headers[HEADER] = as_words(model.changes)
+    return response

@@ -53,13 +53,15 @@ def completion_routes(host: ModelHost) -> APIRouter:
 
 
 def _model_facts(host: ModelHost, known: KnownModel) -> dict[str, Any]:
-    """status: `on disk` is loaded for who asks for it. context_length: of the model in memory."""
+    """status: `on disk` is loaded for who asks for it. context_length and changes (settings that make another
+    network of it): of the model in memory."""
     health, loaded = host.health_of(known), host.loaded(known)
     facts = {"id": known.name, "object": "model", "owned_by": "ktdesk", "created": int(known.modified)}
     status = "on disk" if health is None else health.stage
     if loaded is None:
         return {**facts, "status": status, "context_length": None}
-    return {**facts, "status": status, "context_length": loaded.context, **loaded.engine_facts}
+    changes = {"changes": loaded.changes} if loaded.changes else {}
+    return {**facts, "status": status, "context_length": loaded.context, **loaded.engine_facts, **changes}
 
 
 class Completion:

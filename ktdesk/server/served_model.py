@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from ktdesk.lossy import changed
 from ktdesk.server.deadline import Deadline
 from ktdesk.server.opening import OpenedModel
 from ktdesk.server.settings import ServerSettings
@@ -71,6 +72,11 @@ class ServedModel:
     def engine_facts(self) -> dict[str, Any]:
         """Which engine computes it, and what that one has not."""
         return {"engine": self.engine.config.engine, "missing": list(self.engine.missing)}
+
+    @property
+    def changes(self) -> dict[str, int]:
+        """Settings that make another network of it."""
+        return changed(asdict(self.engine.config))
 
     def prepare_chat(self, wanted: ChatWanted) -> Prepared:
         """Renders the conversation. Takes its time: not for the event loop."""

@@ -221,3 +221,83 @@ def test_bytes_instead_of_floats_cost_the_demo_model_next_to_nothing(ktdesk: Run
     assert found["top1"] > 0.98
     assert found["reference_perplexity"] < 20  # of a text that the model can read
     assert found["perplexity"] == pytest.approx(found["reference_perplexity"], rel=1e-3)
+
+
+def test_options_with_several_values_are_compared_side_by_side(
+    ktdesk: RunKtdesk, text: Path, tiny_model: TinyModel
+) -> None:
+    model = tiny_model("qwen3moe")
+    options = ("--text", text, "--window", "32", "--compute", "float32,int8", "--defer", "0,2")
+    variants = facts(ktdesk, model, *options)["variants"]
+    assert [(one["compute"], one["defer"]) for one in variants] == [
+        ("float32", 0),
+        ("float32", 2),
+        ("int8", 0),
+        ("int8", 2),
+    ]
+    assert variants[0]["mean_kl"] == 0
+    assert variants[1]["mean_kl"] > 1e-3
+    alone = facts(ktdesk, model, *options[:4], "--compute", "float32", "--defer", "2")
+    assert alone["mean_kl"] == variants[1]["mean_kl"]
+
+
+def test_fewer_experts_are_measured_and_people_get_a_line_for_each(
+    ktdesk: RunKtdesk, text: Path, tiny_model: TinyModel
+) -> None:
+    result = ktdesk("eval", tiny_model("qwen3moe"), "--text", text, "--experts", "4,3", "--window", "32")
+    assert result.code == 0, result.err
+    lines = result.out.splitlines()
+    assert len(lines) == 4
+    assert lines[1].split() == ["file", "how", "perplexity", "mean", "KL", "99th", "pct.", "same", "likeliest"]
+    assert "4 experts" in lines[2]
+    assert "3 experts" in lines[3]
+    assert [part for part in result.err.splitlines() if part.startswith("Comparing")][1].endswith("as auto, 3 experts")
+
+
+def test_several_files_of_one_model_are_compared_with_the_first(
+    ktdesk: RunKtdesk, text: Path, tiny_model: TinyModel, quantized: Path
+) -> None:
+    variants = facts(ktdesk, tiny_model("llama-moe"), quantized, "--text", text, "--compute", "float32")["variants"]
+    assert variants[0]["mean_kl"] == 0
+    assert variants[1]["mean_kl"] > 1e-6
+    assert variants[1]["model"] == str(quantized)
+
+
+def test_a_run_that_was_stopped_goes_on_where_it_was(
+    ktdesk: RunKtdesk, text: Path, tiny_model: TinyModel, tmp_path: Path
+) -> None:
+    journal = tmp_path / "eval.jsonl"
+    options = (tiny_model("qwen3moe"), "--text", text, "--window", "16", "--compute", "float32", "--defer", "0,1")
+    want = facts(ktdesk, *options)
+    facts(ktdesk, *options, "--resume", journal)
+    lines = journal.read_text().splitlines(keepends=True)
+    assert len(lines) > 4
+    journal.write_text("".join(lines[:3]) + lines[3][:20])  # killed while it wrote
+    again = facts(ktdesk, *options, "--resume", journal)
+    assert sorted(journal.read_text().splitlines()) == sorted(line.rstrip() for line in lines)
+    for one, other in zip(again["variants"], want["variants"], strict=True):
+        assert {**one, "seconds": 0} == {**other, "seconds": 0}
+    other_text = tmp_path / "other.txt"
+    other_text.write_text("another text than before", encoding="utf-8")
+    refused = ktdesk("eval", options[0], "--text", other_text, "--resume", journal)
+    assert refused.code == ExitCode.USAGE
+    assert "was written by a run with another model, text or window" in refused.error
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        (("--defer", "3"), "--defer 3: this model uses 4 experts for a token and 2 stay immediate"),
+        (("--defer", "1,,2"), "--defer 1,,2: a value between the commas is missing"),
+        (("--defer", "few"), "--defer must be an integer of at least 0: 'few'"),
+        (("--experts", "0"), "--experts 0: must be a number of at least 1"),
+        (("--experts", "5"), "--experts 5: this model was trained with 4 experts a token"),
+        (("--resume", "/"), "--resume /: Is a directory"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(
+    ktdesk: RunKtdesk, tiny_model: TinyModel, text: Path, options: tuple[str, str], part: str
+) -> None:
+    result = ktdesk("eval", tiny_model("qwen3moe"), "--text", text, *options)
+    assert result.code == ExitCode.USAGE
+    assert part in result.error

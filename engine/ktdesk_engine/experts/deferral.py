@@ -18,7 +18,7 @@ import numpy as np
 
 from ktdesk_engine.backends.backend import Backend
 from ktdesk_engine.errors import ConfigError
-from ktdesk_engine.experts.moe import MoeLayer
+from ktdesk_engine.experts.moe import ExpertLayer
 from ktdesk_engine.kernels import Floats, Ids
 from ktdesk_engine.kernels.routing import Routes, split_routes
 
@@ -54,7 +54,7 @@ def fewest_that_hide(step_seconds: Sequence[float]) -> int:
 class CpuDeferral:
     """Deferral where the CPU computes everything: nothing is gained by it, but its effect can be measured."""
 
-    def __init__(self, backend: Backend, layers: Sequence[MoeLayer], num_deferred: Ids) -> None:
+    def __init__(self, backend: Backend, layers: Sequence[ExpertLayer], num_deferred: Ids) -> None:
         """num_deferred (1,): read in each step."""
         self._backend = backend
         self._layers = layers

@@ -16,7 +16,7 @@ from ktdesk_engine.backends.accelerator import Accelerator, HostExperts
 from ktdesk_engine.backends.cpu import CpuBackend
 from ktdesk_engine.errors import AcceleratorError
 from ktdesk_engine.experts.hybrid_program import HybridProgram
-from ktdesk_engine.experts.moe import MoeLayer
+from ktdesk_engine.experts.moe import ExpertLayer
 from ktdesk_engine.experts.residency import Residency
 from ktdesk_engine.experts.use import ExpertUse
 from ktdesk_engine.kernels import Floats, Ids
@@ -33,7 +33,7 @@ class HybridExperts:
         self,
         accelerator: Accelerator,
         cpu: CpuBackend,
-        layers: Sequence[MoeLayer],
+        layers: Sequence[ExpertLayer],
         in_file: Sequence[HostExperts],
         use: ExpertUse,
         num_deferred: Ids,

@@ -30,6 +30,15 @@ class RoutedExperts(Protocol):
         """
 
 
+class ExpertLayer(Protocol):
+    """What those need of a layer who compute its experts in place of it."""
+
+    experts: ExpertMlp
+    hidden: int
+    rule: RoutingRule
+    routed: RoutedExperts
+
+
 class MoeLayer:
     """`ffn_gate_inp` and the stacked `ffn_gate_exps`, `ffn_up_exps`, `ffn_down_exps` of one layer.
 

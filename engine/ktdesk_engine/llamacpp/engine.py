@@ -29,7 +29,7 @@ MAX_STATES = 16
 """Of models with states: each has memory from the start."""
 MISSING = ("the packed weights and tiles of ktdesk's own kernels", "prefixes in host memory and on disk")
 MISSING_WITH_STATES = (MISSING[0], "shared prefixes")
-OWN_SETTINGS = ("compute", "isa", "deterministic", "accelerator", "defer")
+OWN_SETTINGS = ("compute", "isa", "deterministic", "accelerator", "defer", "experts_used")
 """That say how ktdesk's kernels compute."""
 
 

@@ -30,8 +30,8 @@ def model_fingerprint(file: GGUFFile, config: EngineConfig, page_tokens: int, pa
     """config: with everything decided. page_tokens, page_bytes: of one page of the cache."""
     how: tuple[object, ...] = (FORMAT, config.compute, config.deterministic, config.cache_type, config.isa)
     how += (page_tokens, page_bytes)
-    if config.accelerator or config.defer:
-        how += (config.accelerator, config.defer)
+    if config.accelerator or config.defer or config.experts_used:
+        how += (config.accelerator, config.defer, config.experts_used)
     digest = hashlib.blake2b(json.dumps(how).encode(), digest_size=DIGEST_BYTES)
     for part in _file_parts(file):
         digest.update(part)
