@@ -115,6 +115,9 @@ class EngineConfig:
     """What they may be: the first rule that matches counts."""
     move_ms: float = 2.0
     """Now and then experts move to where they are used, between two tokens, for about so long at most. 0: never."""
+    stream_prompts: bool = True
+    """Long prompts pass all experts through the accelerator, where that is found to be faster than the CPU, and where
+    two layers' experts take at most a quarter of its memory."""
     defer: int | Literal["auto"] = 0
     """So many of a token's experts on the CPU come one layer late, while it decodes: faster where an accelerator waits
     for the CPU, and another network (docs/deferral.md). auto: the fewest that hide the CPU, 0 without accelerator."""
@@ -164,6 +167,9 @@ class EngineConfig:
                 _require(self.accelerator is not None, f"{name} is for an accelerator, and none is asked for")
         _require(self.placement in STRATEGIES, f"placement must be one of {', '.join(STRATEGIES)}: {self.placement!r}")
         _require_number("move_ms", self.move_ms, 0)
+        _require(
+            isinstance(self.stream_prompts, bool), f"stream_prompts must be True or False: {self.stream_prompts!r}"
+        )
         if self.experts_used is not None:
             _require_integer("experts_used", self.experts_used, 1)
         if self.defer != "auto":

@@ -17,6 +17,7 @@ from ktdesk_engine.config import EngineConfig
 from ktdesk_engine.errors import AcceleratorMemoryError, ConfigError
 from ktdesk_engine.experts.deferral import CpuDeferral, check_deferred, deferral_cell, fewest_that_hide, max_deferred
 from ktdesk_engine.experts.hybrid import HybridExperts
+from ktdesk_engine.experts.streaming import StreamedExperts
 from ktdesk_engine.experts.use import ExpertUse, Rates
 from ktdesk_engine.kernels import ExpertMlp, WorkerPool
 from ktdesk_engine.models.base import Decoder
@@ -27,6 +28,8 @@ log = logging.getLogger("ktdesk.engine")
 
 TOKENS_BETWEEN_MOVES = 32
 """Steps after which traffic is looked at anew."""
+STAGE_SHARE = 4
+"""Two layers' experts may take so small a part of what the cache leaves: the rest is for resident ones."""
 MAX_DECODED = 512
 """Sequences of one decode step on an accelerator."""
 WORTH_MOVING = 1.25
@@ -64,7 +67,14 @@ class ExpertHalf:
         self._slot_bytes = max(expert_bytes(layer.in_memory) for layer in experts)
         max_tokens = max(config.prefill_chunk, MAX_DECODED)
         self._hybrid = HybridExperts(
-            accelerator, CpuBackend(pool), self._layers, experts, self.use, self._num_deferred, max_tokens
+            accelerator,
+            CpuBackend(pool),
+            self._layers,
+            experts,
+            self.use,
+            self._num_deferred,
+            max_tokens,
+            self._streamed(experts),
         )
         model.recorder = self._recorder
         self.place()
@@ -89,6 +99,12 @@ class ExpertHalf:
         self._hybrid.residency.clear()
         self._hybrid.residency.fill(self._wanted(self._num_slots(), rates))
 
+    @property
+    def prompt_break_even(self) -> float | None:
+        """From how many tokens on a prompt's experts pass through the accelerator; None: it was not found yet."""
+        streamed = None if self._hybrid is None else self._hybrid.streamed
+        return None if streamed is None else streamed.break_even.num_tokens
+
     def decide_deferral(self, step_seconds: Callable[[], float]) -> int:
         """What `auto` is: the fewest that hide the CPU. step_seconds: measures a decode step."""
         if self._hybrid is None or not self._layers:
@@ -110,10 +126,18 @@ class ExpertHalf:
             self._move()
 
     def make_room(self) -> bool:
-        """Moves half of the resident experts back to the CPU; False where there are none. What was recorded is void."""
-        if self._hybrid is None or self._hybrid.residency.slots is None:
+        """Gives up what long prompts need, then half of the resident experts; False where there is nothing. What was
+        recorded is void."""
+        if self._hybrid is None:
             return False
         self._hybrid.settle()
+        if self._hybrid.streamed is not None:
+            log.warning("the accelerator is out of memory: prompts no longer pass through it")
+            self._hybrid.streamed.close()
+            self._hybrid.streamed = None
+            return True
+        if self._hybrid.residency.slots is None:
+            return False
         num_before = self.num_resident
         self._hybrid.residency.clear()
         while (num_kept := num_before // 2) > 0:
@@ -124,6 +148,12 @@ class ExpertHalf:
                 num_before = num_kept
         log.warning("the accelerator is out of memory: experts move to the CPU, %d stay", self.num_resident)
         return True
+
+    def _streamed(self, experts: Sequence[HostExperts]) -> StreamedExperts | None:
+        stage_bytes = 2 * experts[0].in_memory.num_experts * self._slot_bytes
+        if not self._config.stream_prompts or stage_bytes > self._accelerator.free_bytes // STAGE_SHARE:
+            return None
+        return StreamedExperts(lambda: self._accelerator.expert_stage(experts), len(experts))
 
     def _recorder(self) -> Recorder:
         assert self._hybrid is not None

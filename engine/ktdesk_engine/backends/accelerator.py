@@ -72,6 +72,9 @@ class ExpertStage(Protocol):
         Beside the device's operations, not among them.
         """
 
+    def fail(self) -> None:
+        """Lets go who waits for a copy, and copies that wait for who computes: the step is not finished."""
+
     def close(self) -> None:
         """As that of slots."""
 

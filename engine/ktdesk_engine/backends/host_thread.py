@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 import numpy as np
@@ -248,7 +248,13 @@ class HostStage:
         signal(accelerator.pool, self._is_free, area)
         return out
 
+    def fail(self) -> None:
+        self._loaded.fail()
+        self._is_free.fail()
+
     def close(self) -> None:
         """Gives its memory back, once nothing computes with it."""
-        self._copy_stream.synchronize()
+        self.fail()
+        with suppress(RuntimeError):
+            self._copy_stream.synchronize()
         self._accelerator.hold(-self._areas.num_bytes, "experts")

@@ -7,8 +7,10 @@ backends/accelerator.py has the order of things in one layer.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,6 +20,7 @@ from ktdesk_engine.errors import AcceleratorError
 from ktdesk_engine.experts.hybrid_program import HybridProgram
 from ktdesk_engine.experts.moe import ExpertLayer
 from ktdesk_engine.experts.residency import Residency
+from ktdesk_engine.experts.streaming import StreamedExperts
 from ktdesk_engine.experts.use import ExpertUse
 from ktdesk_engine.kernels import Floats, Ids
 from ktdesk_engine.kernels.handoff import CpuPart, HandOff, HandOffError, cpu_share
@@ -38,8 +41,10 @@ class HybridExperts:
         use: ExpertUse,
         num_deferred: Ids,
         max_tokens: int,
+        streamed: StreamedExperts | None = None,
     ) -> None:
-        """num_deferred (1,): of a token's experts on the CPU, read in each step. max_tokens: of a batch."""
+        """num_deferred (1,): of a token's experts on the CPU, read in each step. max_tokens: of a batch. streamed: for
+        long prompts."""
         first = layers[0]
         self._accelerator = accelerator
         self._cpu = cpu
@@ -51,6 +56,11 @@ class HybridExperts:
             CpuPart(experts.in_memory, slots, counts, num_deferred, pending, has_pending)
             for experts, slots, counts in zip(in_file, self.residency.slot_of_expert, use.counts, strict=True)
         ]
+        self.streamed = streamed
+        """May be taken away between steps."""
+        self._batch: _Batch = _Batch(0.0, False, False)
+        self._nowhere = np.zeros(first.rule.num_experts, np.int32)
+        """A table by which the CPU has nothing to compute."""
         self._last = len(layers) - 1
         self._is_open = False
         """A step began that has not come to its last layer."""
@@ -64,26 +74,40 @@ class HybridExperts:
     def _experts(self, index: int, x: Floats, routes: Routes, is_decode: bool) -> Callable[[], Floats]:
         accelerator, slots = self._accelerator, self.residency.slots
         if index == 0:
-            self._begin()
+            self._begin(len(x), is_decode)
         accelerator.hand_over(self._hand_off, index, x, routes)
-        resident = None if slots is None else slots.experts(index, x, routes)
+        resident: Floats | None = None
+        if self._batch.is_streamed and self.streamed is not None:
+            resident = self.streamed.experts(index, x, routes)
+        elif slots is not None:
+            resident = slots.experts(index, x, routes)
 
         def finish() -> Floats:
             self._compute_on_cpu(index, len(x), is_decode)
             rest = accelerator.take_back(self._hand_off, index, x)
-            self._is_open = index < self._last
+            if index == self._last:
+                self._end(len(x))
             return rest if resident is None else accelerator.add(resident, rest)
 
         return finish
 
     def settle(self) -> None:
         """Brings both sides to a stop, where a step was left, and makes them ready for the next."""
-        self._hand_off.fail()
         try:
-            self._accelerator.synchronize()
+            self._stop()
         except AcceleratorError as error:
             log.debug("what was left of the step before: %s", error)
+
+    def _stop(self) -> None:
+        """Whoever waits is let go. Raises what the accelerator failed with."""
+        self._hand_off.fail()
+        if self.streamed is not None:
+            self.streamed.fail()
+        try:
+            self._accelerator.synchronize()
         finally:
+            if self.streamed is not None:
+                self.streamed.reset()
             self._hand_off.reset()
             self._is_open = False
 
@@ -95,14 +119,25 @@ class HybridExperts:
             self._hand_off.reset()
             self._accelerator.synchronize()
 
-    def _begin(self) -> None:
+    def _begin(self, num_tokens: int, is_decode: bool) -> None:
         self.prepare()
         self._is_open = True
+        streams = self.streamed is not None and not is_decode and self.streamed.break_even.streams(num_tokens)
+        self._batch = _Batch(time.perf_counter(), is_decode, streams)
+
+    def _end(self, num_tokens: int) -> None:
+        """The CPU follows the accelerator from layer to layer, so its clock tells for both."""
+        self._is_open = False
+        if self.streamed is not None and not self._batch.is_decode:
+            seconds = time.perf_counter() - self._batch.started
+            self.streamed.break_even.took(self._batch.is_streamed, num_tokens, seconds)
 
     def _compute_on_cpu(self, index: int, num_tokens: int, is_decode: bool) -> None:
         part = self._parts[index]
         if not is_decode:
             part = part._replace(num_deferred=None)
+        if self._batch.is_streamed:
+            part = part._replace(slot_of_expert=self._nowhere)
         try:
             cpu_share(self._cpu.pool, self._hand_off, index, num_tokens, part)
         except (HandOffError, MemoryError) as error:
@@ -110,13 +145,17 @@ class HybridExperts:
 
     def stopped(self, error: Exception) -> Exception:
         """Brings both sides to a stop; the error that says why the step ended."""
-        self._hand_off.fail()
         try:
-            self._accelerator.synchronize()
+            self._stop()
         except AcceleratorError as cause:
             if isinstance(error, HandOffError):
                 return cause
-        finally:
-            self._hand_off.reset()
-            self._is_open = False
         return AcceleratorError(str(error)) if isinstance(error, HandOffError) else error
+
+
+class _Batch(NamedTuple):
+    """The one that is being computed."""
+
+    started: float
+    is_decode: bool
+    is_streamed: bool

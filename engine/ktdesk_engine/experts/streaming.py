@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import statistics
 from collections import deque
+from collections.abc import Callable
 
 from ktdesk_engine.backends.accelerator import ExpertStage
 from ktdesk_engine.kernels import Floats
@@ -49,25 +50,39 @@ class BreakEven:
 class StreamedExperts:
     """The areas that layers take in turn."""
 
-    def __init__(self, stage: ExpertStage, num_layers: int) -> None:
-        self._stage = stage
+    def __init__(self, make_stage: Callable[[], ExpertStage], num_layers: int) -> None:
+        """AcceleratorMemoryError where the areas do not fit."""
+        self.break_even = BreakEven()
+        self._make_stage = make_stage
+        self._stage = make_stage()
         self._num_layers = num_layers
-        self._loading: set[int] = set()
-        """Layers whose copy began and that were not computed with."""
+        self._is_loading = False
+        """Whether a layer's copy began that was not computed with."""
 
     def experts(self, layer: int, x: Floats, routes: Routes) -> Floats:
         """All experts of the layer for x (T, H) -> (T, H). Call it for each layer, from the first to the last."""
-        for ahead in (layer, layer + 1):
-            self._load(ahead)
+        if layer == 0:
+            self._is_loading = True
+            self._stage.load(0)
+        is_last = layer == self._num_layers - 1
+        if not is_last:
+            self._stage.load(layer + 1)
         out = self._stage.experts(layer, x, routes)
-        self._loading.discard(layer)
+        self._is_loading = not is_last
         return out
+
+    def fail(self) -> None:
+        """Nobody waits for a copy any more, nor a copy for anybody."""
+        if self._is_loading:
+            self._stage.fail()
+
+    def reset(self) -> None:
+        """Ready for a first layer. What was submitted is done."""
+        if self._is_loading:
+            self._stage.close()
+            self._stage = self._make_stage()
+            self._is_loading = False
 
     def close(self) -> None:
         """Gives the areas back. What was submitted is done."""
         self._stage.close()
-
-    def _load(self, layer: int) -> None:
-        if layer < self._num_layers and layer not in self._loading:
-            self._loading.add(layer)
-            self._stage.load(layer)
