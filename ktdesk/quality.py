@@ -170,11 +170,11 @@ def _with_progress(results: Iterator[WindowResult], num_windows: int, how: str) 
 
 def to_json(reports: Sequence[Report]) -> str:
     """Of one, its facts; of several, a list of them."""
-    facts = [_facts(report) for report in reports]
+    facts = [report_facts(report) for report in reports]
     return json_text(facts[0] if len(facts) == 1 else {"variants": facts})
 
 
-def _facts(report: Report) -> dict[str, Any]:
+def report_facts(report: Report) -> dict[str, Any]:
     """JSON has no infinity: a perplexity beyond all numbers is null."""
     quality = {
         name: None if isinstance(value, float) and not math.isfinite(value) else value

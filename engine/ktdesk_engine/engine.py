@@ -172,6 +172,11 @@ class Engine(TextEngine):
     def cache(self) -> KVCache:
         return self._cache
 
+    def resize_experts(self, num_bytes: int) -> None:
+        """Between steps: so much of the accelerator's memory is for experts. ConfigError without one."""
+        self.experts.resize(num_bytes)
+        self._runner.forget_programs()
+
     def make_prefix_cache(self, limits: CacheLimits) -> PrefixCache:
         if not limits.disk_bytes or limits.disk_folder is None:
             return PrefixCache(self.cache, limits.ram_bytes)

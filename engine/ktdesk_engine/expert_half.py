@@ -96,8 +96,17 @@ class ExpertHalf:
     def place(self, rates: Rates | None = None) -> None:
         """Fills the accelerator's memory anew. What was recorded before is void."""
         assert self._hybrid is not None
+        self._fill(self._num_slots(), rates)
+
+    def resize(self, num_bytes: int) -> None:
+        """Gives experts so much of the accelerator's memory, or what there is of it; the rest is free for others. What
+        was recorded before is void."""
+        if self._hybrid is None:
+            raise ConfigError("there is no accelerator whose experts could have more memory or less")
+        self._hybrid.settle()
         self._hybrid.residency.clear()
-        self._hybrid.residency.fill(self._wanted(self._num_slots(), rates))
+        free_bytes = max(self._accelerator.free_bytes, 0)
+        self._fill(Budget(min(num_bytes, free_bytes), self._slot_bytes).num_slots)
 
     @property
     def prompt_break_even(self) -> float | None:
@@ -138,16 +147,22 @@ class ExpertHalf:
             return True
         if self._hybrid.residency.slots is None:
             return False
-        num_before = self.num_resident
-        self._hybrid.residency.clear()
-        while (num_kept := num_before // 2) > 0:
-            try:
-                self._hybrid.residency.fill(self._wanted(num_kept))
-                break
-            except AcceleratorMemoryError:
-                num_before = num_kept
+        self._fill(self.num_resident // 2)
         log.warning("the accelerator is out of memory: experts move to the CPU, %d stay", self.num_resident)
         return True
+
+    def _fill(self, num_slots: int, rates: Rates | None = None) -> None:
+        """Half of them, and half again, where others took the memory meanwhile."""
+        assert self._hybrid is not None
+        residency = self._hybrid.residency
+        residency.clear()
+        wanted = self._wanted(num_slots, rates)
+        try:
+            residency.fill(wanted)
+        except (AcceleratorMemoryError, MemoryError) as error:
+            residency.clear()
+            log.warning("%s", error)
+            self._fill(num_slots // 2, rates)
 
     def _streamed(self, experts: Sequence[HostExperts]) -> StreamedExperts | None:
         stage_bytes = 2 * experts[0].in_memory.num_experts * self._slot_bytes

@@ -87,6 +87,10 @@ class Runner:
         batch = Batch(np.array(token_ids, np.int32), self._cache.last_tokens(sequences), is_decode=True)
         return self._with_room(partial(self._logits, batch))
 
+    def forget_programs(self) -> None:
+        """They have addresses that are no more: steps are recorded anew."""
+        self._programs.clear()
+
     def release(self, sequence: CachedSequence) -> None:
         """Gives the sequence's pages back."""
         self._cache.release(sequence)

@@ -58,17 +58,21 @@ def eval(
     next, at every token: perplexity, KL divergence, and how often the likeliest token is the same.
 
     --compute, --cache-type, --defer and --experts take several values with commas between them: all combinations are
-    measured, side by side.
+    measured, side by side. `ktdesk plan` shows what was found beside its plan.
     """
     from ktdesk.eval_variants import Choices, variants_of
     from ktdesk.model_paths import model_path
-    from ktdesk.quality import as_table, as_text, measure, read_text, to_json
+    from ktdesk.quality import as_table, as_text, measure, read_text, report_facts, to_json
+    from ktdesk.quality_figures import save_figures
 
     wanted = read_text(text)
     paths = [model_path(model, settings_of(ctx)) for model in models]
     base = EngineOptions(context=window, threads=threads, isa=isa)
     variants = variants_of(paths, Choices(compute, cache_type, defer, experts), base)
     reports = measure(variants, wanted, window, max_tokens, resume)
+    for path in dict.fromkeys(paths):
+        found = [report_facts(report) for report in reports if report.model == path]
+        save_figures(settings_of(ctx).data_folder, path, found)
     if as_json:
         print(to_json(reports))
     else:

@@ -301,3 +301,17 @@ def test_what_cannot_be_compared_is_refused(
     result = ktdesk("eval", tiny_model("qwen3moe"), "--text", text, *options)
     assert result.code == ExitCode.USAGE
     assert part in result.error
+
+
+def test_what_was_found_stands_beside_the_plan_of_the_file(
+    ktdesk: RunKtdesk, text: Path, tiny_model: TinyModel
+) -> None:
+    model = tiny_model("qwen3moe")
+    assert "ktdesk eval" not in ktdesk("plan", model).out
+    for defer in ("0,2", "2,1"):
+        assert ktdesk("eval", model, "--text", text, "--compute", "float32", "--defer", defer).code == 0
+    lines = ktdesk("plan", model).out.split("Measured with `ktdesk eval`, against the exact path:\n")[1].splitlines()
+    options = [line.partition(":")[0].strip() for line in lines]
+    assert options[0] == "--compute float32 --cache-type float32"
+    assert sorted(options[1:]) == [f"{options[0]} --defer {count}" for count in (1, 2)]
+    assert all("mean KL" in line and "same likeliest token" in line for line in lines)

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 from tiny_models import TINY
 
+from ktdesk_engine.backends.accelerator import HostExperts
+from ktdesk_engine.backends.host_thread import HostSlots, HostThreadAccelerator
 from ktdesk_engine.config import EngineConfig, Request, SamplingConfig
 from ktdesk_engine.engine import Engine
-from ktdesk_engine.errors import AcceleratorError, ConfigError
+from ktdesk_engine.errors import AcceleratorError, AcceleratorMemoryError, ConfigError
 from ktdesk_engine.kv_cache import CachedSequence
 
 TinyPath = Callable[[str], Path]
@@ -115,6 +117,44 @@ def test_use_taken_back_decides_who_is_resident(tiny_model: TinyPath) -> None:
         np.testing.assert_array_equal(np.argwhere(engine.experts.resident_mask), [[0, 5], [2, 1], [2, 15]])
         with pytest.raises(ConfigError, match="must be 3 x 16 numbers"):
             engine.experts.use.restore(np.zeros((3, 8)))
+
+
+def test_experts_are_given_more_memory_and_less_between_steps(tiny_model: TinyPath) -> None:
+    with Engine.load(tiny_model("qwen3moe"), config()) as engine:
+        want = decoded(engine)
+    with Engine.load(tiny_model("qwen3moe"), hybrid(accelerator_experts=12)) as engine:
+        for num_bytes, num_resident in ((5 * 98_304, 5), (0, 0), (20 * 98_304 + 1, 20)):
+            decoded(engine, 1)
+            engine.resize_experts(num_bytes)
+            assert engine.experts.num_resident == num_resident
+            assert_close(decoded(engine), want)
+    with Engine.load(tiny_model("qwen3moe"), config()) as engine, pytest.raises(ConfigError, match="no accelerator"):
+        engine.resize_experts(1)
+
+
+def test_memory_that_others_took_before_loading_costs_experts_and_not_the_model(
+    tiny_model: TinyPath, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Between a look at what is free and taking it."""
+    honest = HostThreadAccelerator.expert_slots
+
+    def refuse_many(device: HostThreadAccelerator, layers: Sequence[HostExperts], num_slots: int) -> HostSlots:
+        if num_slots > 10:
+            raise AcceleratorMemoryError("others were faster")
+        return honest(device, layers, num_slots)
+
+    monkeypatch.setattr(HostThreadAccelerator, "expert_slots", refuse_many)
+    with Engine.load(tiny_model("qwen3moe"), hybrid(accelerator_experts=32)) as engine:
+        assert engine.experts.num_resident == 8
+    assert "others were faster" in caplog.text
+
+
+@pytest.mark.parametrize("num_threads", [1, 2])
+def test_all_threads_of_the_pool_may_wait_for_the_accelerator(num_threads: int, tiny_model: TinyPath) -> None:
+    with Engine.load(tiny_model("qwen3moe"), config()) as engine:
+        want = decoded(engine)
+    with Engine.load(tiny_model("qwen3moe"), hybrid(accelerator_experts=9, num_threads=num_threads)) as engine:
+        assert_close(decoded(engine), want)
 
 
 @pytest.mark.parametrize("program", [True, False])
