@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Literal
 
@@ -154,6 +154,11 @@ class EngineConfig:
         _require_integer("num_sequences", self.num_sequences, 1)
         _require_integer("prefill_chunk", self.prefill_chunk, 1)
         _require(isinstance(self.program, bool), f"program must be True or False: {self.program!r}")
+
+    @property
+    def on_cpu(self) -> EngineConfig:
+        """The same without an accelerator."""
+        return replace(self, accelerator=None, accelerator_bytes=None, accelerator_experts=None)
 
     def _check_accelerator(self) -> None:
         _require(

@@ -94,7 +94,12 @@ class Engine(TextEngine):
             self.model.cache_shapes, self.context, cache_type, config.num_sequences, self.model.backend.cache_memory
         )
         experts_in_file = [layer.experts for layer in self.model.moe_layers]
-        load_weights(self.model.packables, self.model.tensor_names, pool, file, progress, packs=compute != "float32")
+        packables = self.model.packables if self.accelerator is None else self.model.moe_layers
+        load_weights(packables, self.model.tensor_names, pool, file, progress, packs=compute != "float32")
+        if self.accelerator is not None and compute != "float32":
+            for layer in self.model.packables:
+                if layer not in packables:
+                    layer.pack(self.accelerator.weight)
         pool.min_tile_rows = self._decide_min_tile_rows(pool)
         if compute == "mixed":
             self.config = replace(self.config, min_tile_rows=pool.min_tile_rows)

@@ -153,6 +153,8 @@ class EngineThread:
 
     def _goes_on(self) -> bool:
         """Not closing; or somebody still answers, and has time. Who changes that wakes the thread after this looked."""
+        if self._scheduler.lost is not None:
+            raise self._scheduler.lost
         self._wake.clear()
         stop_at = self._stop_at
         return stop_at is None or (time.monotonic() < stop_at and self._scheduler.has_work)

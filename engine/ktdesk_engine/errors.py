@@ -14,7 +14,8 @@ EngineError
 ├── ResourceError             not enough memory or disk for what was asked
 │   └── InUseError            somebody else has what only one may have
 └── AcceleratorError          the accelerator failed, is gone, or cannot do what was asked
-    └── AcceleratorMemoryError    it has not enough memory
+    ├── AcceleratorMemoryError    it has not enough memory
+    └── AcceleratorLostError      it is gone: nothing more can be computed on it
 
 A message is one line that says what is wrong, where, which value, and what to do.
 """
@@ -91,3 +92,7 @@ class AcceleratorError(EngineError):
 
 class AcceleratorMemoryError(AcceleratorError):
     """The accelerator has not enough memory."""
+
+
+class AcceleratorLostError(AcceleratorError):
+    """The accelerator is gone: nothing more can be computed on it. The model has to be loaded anew."""

@@ -64,7 +64,7 @@ class ExpertHalf:
         self._accelerator = accelerator
         self._rules = apply_rules(config.placement_rules, sorted(model.tensor_names), _expert_blocks(model))
         experts = [HostExperts(raw, layer.experts) for raw, layer in zip(in_file, self._layers, strict=True)]
-        self._slot_bytes = max(expert_bytes(layer.in_memory) for layer in experts)
+        self._slot_bytes = _slot_bytes(accelerator, experts)
         max_tokens = max(config.prefill_chunk, MAX_DECODED)
         self._hybrid = HybridExperts(
             accelerator,
@@ -205,6 +205,16 @@ class ExpertHalf:
         if not self._layers:
             raise ConfigError(f"defer {self._config.defer}: this model has no experts to defer")
         check_deferred(self._config.defer, self._layers[0].rule.num_used)
+
+
+def _slot_bytes(accelerator: Accelerator, experts: Sequence[HostExperts]) -> int:
+    """A device lays experts out in its own way: one slot tells. Without room for one it does not matter."""
+    try:
+        slots = accelerator.expert_slots(experts, 1)
+    except AcceleratorMemoryError:
+        return max(expert_bytes(layer.in_memory) for layer in experts)
+    slots.close()
+    return slots.slot_bytes
 
 
 def _expert_blocks(model: Decoder) -> list[int]:

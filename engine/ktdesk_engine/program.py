@@ -66,6 +66,7 @@ class DecodeProgram:
             self._logits = logits
         else:
             self._program.replay()
+        self._model.backend.synchronize()
         return self._logits
 
     def _take_in(self, sequences: Sequence[CachedSequence], token_ids: Sequence[int]) -> None:

@@ -68,6 +68,10 @@ class ServeOptions:
         bool,
         typer.Option("--memory-guard/--no-memory-guard", help="Refuse to load what does not fit into memory."),
     ] = True
+    cpu_fallback: Annotated[
+        bool,
+        typer.Option("--cpu-fallback/--no-cpu-fallback", help="Load a model anew on the CPU when its GPU is lost."),
+    ] = True
     finish_seconds: Annotated[float, typer.Option(help="For answers that run when the server is told to stop.")] = 10.0
 
 
@@ -130,6 +134,7 @@ def serve(
         deadline_seconds=options.deadline,
         pins_beginnings=schedule.pin,
         max_models=options.models_loaded,
+        falls_back=options.cpu_fallback,
         keep_alive_seconds=options.keep_alive,
         finish_seconds=options.finish_seconds,
     )

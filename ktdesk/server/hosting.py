@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from ktdesk.server.deadline import Deadline
@@ -157,11 +158,21 @@ class ModelHost:
         if self._is_stopping:
             raise _not_now("the server is stopping and takes no more requests", "stopping")
         place = self._places.get(known.path)
+        if place is not None and place.has_lost_accelerator and self.settings.falls_back:
+            self._leave_accelerator(place)
+            place = None
         if place is None:
             self._check_free(known)
             place = self._places[known.path] = Place(known)
             self._loader.submit(self._load, place)
         return place
+
+    def _leave_accelerator(self, place: Place) -> None:
+        """All models are loaded without one from now on. With the lock held."""
+        self._tell(f"the accelerator is lost: {place.known.name} is loaded anew, on the CPU")
+        self._how = replace(self._how, config=self._how.config.on_cpu)
+        del self._places[place.known.path]
+        self._loader.submit(self._close, [place])
 
     def _check_free(self, known: KnownModel) -> None:
         """NotReadyError where no place is free or can be made so now."""

@@ -12,6 +12,7 @@ from typing import Literal
 
 from ktdesk.server.known_models import KnownModel
 from ktdesk.server.served_model import ServedModel
+from ktdesk_engine.errors import AcceleratorLostError
 from ktdesk_engine.load_progress import LoadProgress
 
 Stage = Literal["loading", "ready", "stopping", "failed"]
@@ -52,6 +53,10 @@ class Place:
         if failure is not None:
             return Health("failed", self.percent, " ".join(str(failure).split()))
         return Health("ready", 100.0)
+
+    @property
+    def has_lost_accelerator(self) -> bool:
+        return self.model is not None and isinstance(self.model.answers.failure, AcceleratorLostError)
 
     @property
     def is_idle(self) -> bool:

@@ -34,6 +34,8 @@ class ServerSettings:
     """System prompts and tools stay cached before all else."""
     max_models: int = 1
     """In memory at the same time."""
+    falls_back: bool = True
+    """A model whose accelerator is lost is loaded anew without one."""
     keep_alive_seconds: float | None = None
     """It ends when nobody asked for so long, and of several models those leave that nobody asked. None: they stay."""
     receive_seconds: float = 60.0

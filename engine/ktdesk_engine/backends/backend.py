@@ -44,7 +44,7 @@ class Recorder(Protocol):
         """Operations inside are taken up."""
 
     def replay(self) -> None:
-        """All operations again; done when it returns."""
+        """All operations again. On a device they have only begun when it returns: see `Backend.synchronize`."""
 
     @property
     def num_bytes(self) -> int:

@@ -17,7 +17,7 @@ from ktdesk_engine import kernels
 from ktdesk_engine.backends.accelerator import HostExperts
 from ktdesk_engine.backends.cpu import CpuBackend
 from ktdesk_engine.backends.host_experts import ExpertAreas
-from ktdesk_engine.errors import AcceleratorError, AcceleratorMemoryError
+from ktdesk_engine.errors import AcceleratorError, AcceleratorLostError, AcceleratorMemoryError
 from ktdesk_engine.kernels import (
     AttentionRule,
     Blocks,
@@ -62,6 +62,7 @@ class HostThreadAccelerator(CpuBackend):
         self._held_bytes = 0
         self._waited_seconds = 0.0
         self._is_recording = False
+        self._is_lost = False
         self.stream = streams.Stream(self.pool)
         self.stream.delay_ns = round(self._delays.each * 1e9)
         self._limit_stream()
@@ -99,6 +100,11 @@ class HostThreadAccelerator(CpuBackend):
         """Submits an operation that fails, as when a device is lost."""
         streams.fail(self.pool, message)
 
+    def lose(self) -> None:
+        """From now on it is as if the device had fallen off the bus."""
+        self._is_lost = True
+        self.fail("it was lost")
+
     def program(self) -> Program:
         return _StreamProgram(self)
 
@@ -124,6 +130,8 @@ class HostThreadAccelerator(CpuBackend):
             raise AcceleratorError(f"the accelerator ({self.name}) failed: {error}") from error
         finally:
             self._waited_seconds += time.perf_counter() - started
+            if self._is_lost:
+                raise AcceleratorLostError(f"the accelerator ({self.name}) is lost: load the model anew, on the CPU")
 
     def cache_memory(self, *shape: int) -> Blocks:
         memory = super().cache_memory(*shape)

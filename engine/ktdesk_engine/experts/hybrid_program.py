@@ -16,6 +16,9 @@ class Sides(Protocol):
     def prepare(self) -> None:
         """Takes away what a step that failed has left."""
 
+    def settle(self) -> None:
+        """Brings both to a stop, and makes them ready for the next step."""
+
     def stopped(self, error: Exception) -> Exception:
         """Brings both to a stop; what is to be raised instead."""
 
@@ -42,6 +45,8 @@ class HybridProgram:
             yield
         if self.computes_while_recording:
             self._accelerator.synchronize()
+        else:
+            self._sides.settle()  # the CPU computed with what lay in the hand-off, and nobody took it back
 
     def replay(self) -> None:
         self._sides.prepare()

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from ktdesk_engine.answer import StreamEvent
-from ktdesk_engine.errors import ContextOverflowError, DeadlineError
+from ktdesk_engine.errors import AcceleratorLostError, ContextOverflowError, DeadlineError
 from ktdesk_engine.kernels import Floats
 from ktdesk_engine.kv_cache import PAGE_SIZE, CachedSequence
 from ktdesk_engine.prefix_cache.cache import PrefixCache
@@ -65,6 +65,8 @@ class Scheduler:
         self._streams: list[Job] = []
         """Those who answer."""
         self._counters = Counters()
+        self.lost: AcceleratorLostError | None = None
+        """After it nobody can be answered."""
 
     @property
     def has_work(self) -> bool:
@@ -251,7 +253,9 @@ class Scheduler:
         )
 
     def _fail(self, job: Job, error: Exception) -> None:
-        """It ends with this error, and only it."""
+        """It ends with this error, and only it; but for one that none can be answered after."""
+        if isinstance(error, AcceleratorLostError):
+            self.lost = error
         self._leave(job, is_sound=False)
         self._counters.num_failed += 1
         self._deliver(job, error)

@@ -14,6 +14,7 @@ from ktdesk_engine.backends.host_thread import HostSlots, HostThreadAccelerator
 from ktdesk_engine.config import EngineConfig, Request, SamplingConfig
 from ktdesk_engine.engine import Engine
 from ktdesk_engine.errors import AcceleratorError, AcceleratorMemoryError, ConfigError
+from ktdesk_engine.kernels.programs import Program
 from ktdesk_engine.kv_cache import CachedSequence
 
 TinyPath = Callable[[str], Path]
@@ -53,6 +54,25 @@ def test_hybrid_is_the_cpu_alone_within_rounding(name: str, tiny_model: TinyPath
     for num_experts in (0, 7, None):
         with Engine.load(tiny_model(name), hybrid(accelerator_experts=num_experts)) as engine:
             assert_close(decoded(engine), want)
+
+
+def test_a_model_without_experts_runs_there_as_well(tiny_model: TinyPath) -> None:
+    with Engine.load(tiny_model("llama-dense"), config()) as engine:
+        want = decoded(engine)
+    with Engine.load(tiny_model("llama-dense"), hybrid()) as engine:
+        assert_close(decoded(engine), want)
+
+
+@pytest.mark.parametrize("name", ["deepseek2-v3", "gpt-oss"])
+def test_a_device_that_computes_nothing_while_it_records_is_replayed(
+    name: str, tiny_model: TinyPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a CUDA graph does: what was computed in the recording does not count."""
+    with Engine.load(tiny_model(name), config()) as engine:
+        want = decoded(engine)
+    monkeypatch.setattr(Program, "computes_while_recording", False)
+    with Engine.load(tiny_model(name), hybrid(accelerator_experts=5)) as engine:
+        assert_close(decoded(engine), want)
 
 
 @pytest.mark.parametrize("name", ["deepseek2-v3", "gpt-oss"])

@@ -160,6 +160,9 @@ class DeviceStage:
         with self._copies.reading(layer % 2):
             return self._areas[layer % 2].view(layer)(x, ids, weights)
 
+    def fail(self) -> None:
+        """Events let nobody wait for what was not submitted."""
+
     def close(self) -> None:
         for area in self._areas:
             area.close()
