@@ -18,7 +18,7 @@ struct RowFacts {
 static_assert(sizeof(RowFacts) == kTileRowFacts);
 
 // x has a value more than so many times its root mean square: it needs the last sum.
-constexpr float kLargeValue = 8;
+constexpr float kLargeValue = 12;
 
 void store_integer_row(const float* x, const TileRows& rows, int64_t row) {
     __m512 largest = _mm512_setzero_ps(), squares = _mm512_setzero_ps(), probe = _mm512_setzero_ps();
