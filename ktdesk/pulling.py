@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from ktdesk.amounts import bytes_text, speed_text
+from ktdesk.amounts import bytes_text
 from ktdesk.errors import UsageError
 from ktdesk.hub_planning import planned_from_hub
 from ktdesk.planning import Question, catalogue, machine_facts
@@ -219,7 +219,7 @@ def rate_text(state: TransferState) -> str:
         trouble = f": {state.trouble}" if state.trouble else ""
         return f"nothing for {state.quiet_seconds:.0f} s{trouble}"
     left = "" if state.seconds_left is None else f", {_time_text(state.seconds_left)} left"
-    return f"{speed_text(state.bytes_s)}{left}"
+    return f"{bytes_text(state.bytes_s)}/s{left}"
 
 
 def _time_text(seconds: float) -> str:

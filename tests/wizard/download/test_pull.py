@@ -20,11 +20,11 @@ from ktdesk_wizard.download.origins import Patience
 from ktdesk_wizard.download.part_file import PieceLimits
 from ktdesk_wizard.download.pull import PulledModel, PullOptions, WantedModel, pull
 from ktdesk_wizard.download.state import Watcher
-from ktdesk_wizard.errors import FetchError, HomeFolderError, RefusedError
+from ktdesk_wizard.errors import FetchError, HomeFolderError, RefusedError, StoreError
 from ktdesk_wizard.hub.http import Http
 from ktdesk_wizard.hub.sets import gguf_sets
 from ktdesk_wizard.hub.sources import find_repository, sources
-from ktdesk_wizard.store.checking import is_checked
+from ktdesk_wizard.store.checking import is_checked, remove
 from ktdesk_wizard.store.models import stored_models
 
 KIB = 1 << 10
@@ -139,6 +139,24 @@ def test_a_disk_that_fills_up_halfway_keeps_what_came(
     monkeypatch.setattr(part_file.os, "pwrite", real)
     assert got(tmp_path).fetched_bytes < 500 * KIB
     assert_whole(tmp_path, files)
+
+
+def test_what_is_being_fetched_is_not_removed_and_afterwards_goes_whole(
+    hub: LoopbackHub, files: dict[str, bytes], tmp_path: Path
+) -> None:
+    class Remover(Watcher):
+        refusal = ""
+
+        def saw(self, state: object) -> None:
+            with pytest.raises(StoreError) as caught:
+                remove(stored_models(tmp_path)[0])
+            self.refusal = str(caught.value)
+
+    remover = Remover()
+    got(tmp_path, watcher=remover)
+    assert remover.refusal == "o/n:Q8_0 is being fetched: stop that first"
+    remove(stored_models(tmp_path)[0])
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_refusal_comes_before_anything_is_written(hub: LoopbackHub, files: dict[str, bytes], tmp_path: Path) -> None:

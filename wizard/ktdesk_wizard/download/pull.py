@@ -31,7 +31,7 @@ from ktdesk_wizard.hub.location import Location, RemoteFile, locate
 from ktdesk_wizard.report import Report, Silence
 from ktdesk_wizard.store.checking import is_checked, sha256_of
 from ktdesk_wizard.store.models import JOURNAL_SUFFIX, PART_SUFFIX, StoredModel
-from ktdesk_wizard.store.record import RECORD_SUFFIX, ModelRecord, StoredFile, read_record, write_record
+from ktdesk_wizard.store.record import RECORD_SUFFIX, ModelRecord, StoredFile, lock_path, read_record, write_record
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def pull(
 
 @contextmanager
 def _locked(folder: Path, wanted: WantedModel, report: Report) -> Iterator[None]:
-    with (folder / f".{wanted.quantization}.lock").open("w") as lock:
+    with lock_path(folder, wanted.quantization).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import stat
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ from typing import Literal
 
 from ktdesk_wizard.errors import StoreError
 from ktdesk_wizard.store.models import JOURNAL_SUFFIX, PART_SUFFIX, StoredModel
-from ktdesk_wizard.store.record import StoredFile, write_record
+from ktdesk_wizard.store.record import StoredFile, lock_path, write_record
 
 CHUNK_BYTES = 8 << 20
 
@@ -80,6 +81,26 @@ def remove(model: StoredModel) -> int:
     """
     if model.record_path is None and len(model.record.files) > 1 and model.state == "partial":
         raise StoreError(f"{model.folder}: of {model.name} files are missing: remove what is left of it by hand")
+    with _lock(model):
+        return _remove(model)
+
+
+@contextlib.contextmanager
+def _lock(model: StoredModel) -> Iterator[None]:
+    """That a pull holds while it goes on."""
+    if model.record_path is None:
+        yield
+        return
+    path = lock_path(model.folder, model.record.quantization)
+    with path.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StoreError(f"{model.name} is being fetched: stop that first") from None
+        yield
+
+
+def _remove(model: StoredModel) -> int:
     freed_bytes = 0
     for file in model.record.files:
         path = model.path_of(file)
@@ -87,6 +108,7 @@ def remove(model: StoredModel) -> int:
             freed_bytes += _remove_file(each)
     if model.record_path is not None:
         model.record_path.unlink(missing_ok=True)
+        lock_path(model.folder, model.record.quantization).unlink(missing_ok=True)
     _remove_empty_folders(model)
     return freed_bytes
 

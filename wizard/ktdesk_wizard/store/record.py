@@ -1,6 +1,7 @@
 """What the store notes of a model: which files it has, their hashes, and where each came from.
 
 <models>/ORG/REPOSITORY/QUANT.model.json      the record
+<models>/ORG/REPOSITORY/.QUANT.lock           held while it is fetched
 <models>/ORG/REPOSITORY/...gguf               its files, named as the repository names them
 <models>/ORG/REPOSITORY/...gguf.part          a file that is not whole yet, with its journal beside it
 
@@ -60,6 +61,11 @@ class ModelRecord:
     def with_file(self, changed: StoredFile) -> ModelRecord:
         """The same, with another note of the file at this path."""
         return replace(self, files=tuple(changed if file.path == changed.path else file for file in self.files))
+
+
+def lock_path(folder: Path, quantization: str) -> Path:
+    """Of the file that is locked while a model is fetched or removed."""
+    return folder / f".{quantization}.lock"
 
 
 def write_record(path: Path, record: ModelRecord) -> None:
