@@ -20,7 +20,8 @@ class Composer(TextArea):
     """Grows with the text."""
 
     HELP = """\
-Write here. Enter sends, ctrl+j begins a new line. A long text that is pasted becomes an attachment.
+Write here. Enter sends, ctrl+j begins a new line. Where nothing is written, Enter does what is offered first.
+A long text that is pasted becomes an attachment.
 
 Escape stops an answer that comes, and else goes to the messages.
 """
@@ -55,9 +56,8 @@ Escape stops an answer that comes, and else goes to the messages.
         self.cursor_blink = False  # it would cost a picture twice a second
 
     def action_send(self) -> None:
-        text = self.text.strip()
-        if text:
-            self.post_message(self.Sent(text))
+        """Nothing is a message, too: that what is offered shall be done."""
+        self.post_message(self.Sent(self.text.strip()))
 
     def action_newline(self) -> None:
         self.insert("\n")

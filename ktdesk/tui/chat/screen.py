@@ -116,6 +116,9 @@ class ChatScreen(PlaceScreen):
         if self.session.is_answering:
             self.notify("An answer still comes: Escape stops it.", severity="warning")
             return
+        if not event.text and not self._attachments:
+            self._take_first_step()
+            return
         edited, self._edited = self._edited, None
         attachments, self._attachments = self._attachments, []
         if not self._kept(lambda: self._keep_question(edited, event.text, attachments)):
@@ -536,7 +539,9 @@ class ChatScreen(PlaceScreen):
             percent = "" if state is None else f" ({state.percent:.0f} %)"
             self._show_doing(f"the answer begins when the model is loaded{percent}; Escape takes it back")
         elif state.stage == "none":
-            self._offer("No model is loaded. Your message is kept, and answered when there is one.", demo="Demo model")
+            self._offer(
+                "No model is loaded. Your message is kept, and answered when there is one. Enter:", demo="Demo model"
+            )
         else:
             self._offer(f"{state.model}: {state.reason}", restart="Start it again", demo="Demo model")
 
@@ -556,6 +561,12 @@ class ChatScreen(PlaceScreen):
         self.query_one(FailureBar).clear()
         steps[event.step]()
         self.query_one(Composer).focus()
+
+    def _take_first_step(self) -> None:
+        """What is offered first."""
+        step = self.query_one(FailureBar).first_step or self.query_one(Welcome).first_step
+        if step is not None:
+            self.post_message(FailureBar.Chosen(step))
 
     @work
     async def _restart(self) -> None:

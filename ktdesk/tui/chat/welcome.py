@@ -42,6 +42,11 @@ class Welcome(Middle):
         with Center():
             yield Button("Start the demo model", name="demo", variant="primary")
 
+    @property
+    def first_step(self) -> str | None:
+        """What Enter does before anything is written."""
+        return "demo" if self.link is not None and self.link.stage in ("none", "failed", "gone") else None
+
     def watch_link(self, state: LinkState | None) -> None:
         stage = "looking" if state is None else state.stage
         for name in ("none", "failed", "looking"):
@@ -58,7 +63,7 @@ def welcome_text(state: LinkState | None) -> str:
     if state is None:
         return "looks for a model …"
     texts = {
-        "none": "No model is loaded yet. The demo model is small: about 90 MB to fetch, once, and it answers at once.",
+        "none": "No model is loaded yet. The demo model is small: about 90 MB to fetch, once. Enter starts it.",
         "starting": f"{state.model} starts …",
         "loading": f"{state.model} loads: {state.percent:.0f} %\nYou may write already.",
         "ready": f"{state.model} is ready. Write below; Enter sends.",

@@ -29,6 +29,10 @@ class FailureBar(Horizontal):
             super().__init__()
             self.step = step
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.first_step: str | None = None
+
     def compose(self) -> ComposeResult:
         yield Static(markup=False)
 
@@ -37,9 +41,11 @@ class FailureBar(Horizontal):
         self.query_one(Static).update(text)
         self.remove_children(Button)
         self.mount(*(Button(word, name=step, compact=True) for step, word in steps.items()))
+        self.first_step = next(iter(steps), None)
         self.add_class("-shown")
 
     def clear(self) -> None:
+        self.first_step = None
         self.remove_class("-shown")
 
     @on(Button.Pressed)

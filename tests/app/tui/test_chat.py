@@ -23,6 +23,8 @@ from ktdesk.tui.chat.composer import Composer
 from ktdesk.tui.chat.conversation_list import ConversationList
 from ktdesk.tui.chat.screen import ChatScreen
 from ktdesk.tui.chat.transcript import Transcript
+from ktdesk.tui.markdown.growing import GrowingMarkdown
+from ktdesk.tui.markdown.styles import MarkdownStyles
 
 HELLO = Answer(content("Hello **there**."))
 
@@ -300,6 +302,24 @@ def test_a_question_before_the_model_is_ready_is_answered_when_it_is() -> None:
         drive(make_app(link), script)
 
 
+def test_a_question_without_a_model_and_enter_again_lead_to_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def script(pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: "no model" in shown(pilot.app))
+        await pilot.press("x", "enter")
+        await until(pilot, lambda: "No model is loaded" in shown(pilot.app))
+        await pilot.press("enter")
+        await until(pilot, lambda: link.done == [f"start {demo}"])
+        link.state = server.link_state
+        await answered(pilot, "Hello there.")
+
+    demo = Path(os.environ["KTDESK_HOME"]) / "demo.gguf"
+    demo.touch()
+    monkeypatch.setenv("KTDESK_DEMO_MODEL", str(demo))
+    with fake_chat_server(HELLO) as server:
+        link = FakeLink()
+        drive(make_app(link), script)
+
+
 def test_a_full_disk_is_told_and_saving_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     async def script(pilot: Pilot[None]) -> None:
         await ready(pilot)
@@ -374,6 +394,28 @@ def test_the_end_is_followed_until_the_user_scrolls_away_and_again_at_the_end() 
         drive(make_app(FakeLink(server.link_state)), script)
 
 
+def test_pictures_of_a_stream_are_few_and_folded_reasoning_costs_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[str] = []
+    draw = GrowingMarkdown._draw
+
+    def counted(self: GrowingMarkdown, width: int, styles: MarkdownStyles) -> None:
+        drawn.append(self.text)
+        draw(self, width, styles)
+
+    async def script(pilot: Pilot[None]) -> None:
+        pilot.app.change_preferences(renders_per_second=1.0)  # type: ignore[attr-defined]
+        await ready(pilot)
+        await say(pilot, "x")
+        await answered(pilot, "word299")
+
+    monkeypatch.setattr(GrowingMarkdown, "_draw", counted)
+    words = [{"content": f"word{number} "} for number in range(300)]
+    chat(script, Answer([*reasoning("some hidden thought " * 20), *words], seconds_between=0.002))
+    assert "word299" in drawn[-1]
+    assert len(drawn) < 40
+    assert not [text for text in drawn if "hidden" in text]
+
+
 def test_what_a_model_says_cannot_steer_the_terminal() -> None:
     async def script(pilot: Pilot[None]) -> None:
         await ready(pilot)
@@ -385,6 +427,21 @@ def test_what_a_model_says_cannot_steer_the_terminal() -> None:
         assert not [letter for letter in text if not letter.isprintable() and letter != "\n"]
 
     chat(script, Answer(content("\x1b[31mred\x1b]52;c;AAAA\a \u202eevil שלום 中文 `\x9b1m`")))
+
+
+def test_a_damaged_database_is_kept_aside_and_the_chat_begins_anew() -> None:
+    home = Path(os.environ["KTDESK_HOME"])
+    (home / FILE).write_bytes(b"no database at all " * 500)
+
+    async def script(pilot: Pilot[None]) -> None:
+        await ready(pilot)
+        await say(pilot, "x")
+        await answered(pilot, "Hello there.")
+        await until(pilot, lambda: "was damaged" in " ".join(shown(pilot.app).split()))
+
+    chat(script, HELLO, size=(100, 30))
+    assert [path.read_bytes()[:11] for path in home.glob("conversations-damaged-*.db")] == [b"no database"]
+    assert len(kept()) == 1
 
 
 def test_long_conversations_open_at_their_end_and_are_drawn_as_far_as_they_are_seen() -> None:
