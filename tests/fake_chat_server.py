@@ -65,6 +65,14 @@ def fake_chat_server(*scripts: Script) -> Iterator[FakeChatServer]:
     fake = FakeChatServer(scripts=list(scripts))
 
     class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            """As the health of a server that is ready, and as its model's facts."""
+            body = json.dumps({"status": "ready", "percent": 100.0, "context": 4096}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
         def do_POST(self) -> None:
             fake.asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
             script = fake.next_script()

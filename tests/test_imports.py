@@ -30,6 +30,8 @@ def test_help_loads_nothing_heavy() -> None:
         "assert CliRunner().invoke(app, ['--help']).exit_code == 0"
     )
     heavy = {
+        "textual",
+        "rich",
         "numpy",
         "tokenizers",
         "jinja2",

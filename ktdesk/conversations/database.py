@@ -14,7 +14,7 @@ from ktdesk.conversations.errors import DamagedStoreError, NotSavedError
 VERSION = 1
 BUSY_SECONDS = 5.0
 SCHEMA = """
-CREATE TABLE conversation (
+CREATE TABLE IF NOT EXISTS conversation (
     id INTEGER PRIMARY KEY,
     title TEXT NOT NULL,
     created REAL NOT NULL,
@@ -24,13 +24,13 @@ CREATE TABLE conversation (
     sampling TEXT NOT NULL DEFAULT '{}',
     tip INTEGER
 );
-CREATE INDEX conversation_changed ON conversation (changed);
-CREATE TABLE tag (
+CREATE INDEX IF NOT EXISTS conversation_changed ON conversation (changed);
+CREATE TABLE IF NOT EXISTS tag (
     conversation INTEGER NOT NULL REFERENCES conversation (id) ON DELETE CASCADE,
     name TEXT NOT NULL,
     PRIMARY KEY (conversation, name)
 ) WITHOUT ROWID;
-CREATE TABLE message (
+CREATE TABLE IF NOT EXISTS message (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     conversation INTEGER NOT NULL REFERENCES conversation (id) ON DELETE CASCADE,
     parent INTEGER,
@@ -41,13 +41,14 @@ CREATE TABLE message (
     created REAL NOT NULL,
     facts TEXT NOT NULL DEFAULT '{}'
 );
-CREATE INDEX message_conversation ON message (conversation);
-CREATE VIRTUAL TABLE message_words USING fts5 (content, tokenize = 'unicode61 remove_diacritics 2');
-CREATE TRIGGER message_gone AFTER DELETE ON message BEGIN
+CREATE INDEX IF NOT EXISTS message_conversation ON message (conversation);
+CREATE VIRTUAL TABLE IF NOT EXISTS message_words USING fts5 (content, tokenize = 'unicode61 remove_diacritics 2');
+CREATE TRIGGER IF NOT EXISTS message_gone AFTER DELETE ON message BEGIN
     DELETE FROM message_words WHERE rowid = old.id;
 END;
 """
-"""message_words: what is searched, of messages that are done. Its rowid is the message's."""
+"""Another process may make it at the same time. message_words: what is searched, of messages that are done; its rowid
+is the message's."""
 
 
 class Database:
@@ -113,7 +114,7 @@ class Database:
         if version > VERSION:
             raise NotSavedError(f"{self.path} is of a newer ktdesk (format {version}): take that, or another --home")
         if version == 0:
-            connection.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;")
+            connection.executescript(f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;")
         else:
             connection.execute("SELECT count(*) FROM (SELECT id FROM conversation LIMIT 1)").fetchone()
             connection.execute("SELECT count(*) FROM (SELECT id FROM message LIMIT 1)").fetchone()

@@ -7,8 +7,14 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
+from fake_chat_server import Script as Answer
+from fake_chat_server import content, fake_chat_server
 
+from ktdesk.conversations.store import FILE, ConversationStore
+from ktdesk.server_records import ServerRecord, write_record
+from ktdesk.settings import Settings
 from ktdesk.ui_benchmark.terminal import AppInTerminal
 
 LEFT_ALTERNATE_SCREEN, SHOWN_CURSOR, NO_MOUSE = b"\x1b[?1049l", b"\x1b[?25h", b"\x1b[?1003l"
@@ -60,3 +66,29 @@ def test_an_error_that_nobody_expected_is_told_after_the_terminal_is_itself_agai
     assert b"ktdesk: error: unexpected ZeroDivisionError: on purpose" in told
     assert b"Traceback" not in told
     app.close()
+
+
+def test_a_kill_leaves_what_was_saved_while_it_streamed(tmp_path: Path) -> None:
+    with fake_chat_server(Answer(content("a sentence and the rest", 11), holds_after=1)) as server:
+        port = int(server.url.rpartition(":")[2])
+        begun = psutil.Process().create_time()
+        record = ServerRecord(os.getpid(), begun, server.url, port, "fake-moe", "/m.gguf", "", False, {})
+        write_record(Settings(home=str(tmp_path)), record)
+        app = AppInTerminal(str(tmp_path), 80, 24)
+        app.wait_for("● fake-moe")
+        app.press("question\r")
+        while not answers(tmp_path):
+            app.read_for(0.1)
+        app.close()  # by SIGKILL
+    assert answers(tmp_path) == ["a sentence "]
+
+
+def answers(folder: Path) -> list[str]:
+    """Of the database, as another process sees it."""
+    if not (folder / FILE).exists():
+        return []
+    store = ConversationStore(folder / FILE)
+    found = [store.load(item.conversation_id) for item in store.summaries()]
+    store.close()
+    messages = [message for conversation in found if conversation for message in conversation.path]
+    return [message.content for message in messages if message.role == "assistant" and message.content]
