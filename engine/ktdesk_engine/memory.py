@@ -41,6 +41,8 @@ def decide_context(
     check_cache_type(model.cache_shapes, cache_type)
     page_bytes = num_sequences * cache_bytes(model.cache_shapes, PAGE_SIZE, cache_type)
     if wish is None:
+        if page_bytes == 0:  # a model that keeps states, and nothing of each token
+            return model.context_length
         affordable = int(CACHE_SHARE * available_bytes) // page_bytes * PAGE_SIZE
         context = min(model.context_length, affordable)
         if context < 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from contextlib import ExitStack
@@ -115,6 +116,10 @@ class Counted:
             with ExitStack() as uses:
                 scope.setdefault("state", {})["uses"] = uses
                 await self._app(scope, receive, noted)
+        except asyncio.CancelledError:  # the server ends, and has waited for long enough
+            if not status:
+                refusal = Refusal(503, "unavailable", "the server stopped before the answer was done", code="stopping")
+                await failure_response(scope["path"], refusal)(scope, receive, noted)
         except Exception:
             if status != 500:
                 raise  # the client has half of an answer: let the connection break

@@ -146,10 +146,11 @@ class ModelHost:
     def stop_accepting(self) -> None:
         self._is_stopping = True
 
-    def close(self) -> None:
+    def close(self, finish_seconds: float | None = None) -> None:
+        """Answers that run may go on so long; None: as the settings say. May be called again, to make it shorter."""
         self._is_stopping = True
         self._loader.shutdown()
-        until = time.monotonic() + self.settings.finish_seconds
+        until = time.monotonic() + (self.settings.finish_seconds if finish_seconds is None else finish_seconds)
         for model in self.models:
             model.close(max(0.0, until - time.monotonic()))
 

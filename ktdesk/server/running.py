@@ -92,6 +92,15 @@ class Server(uvicorn.Server):
             self.stop()
         return await super().on_tick(counter)
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """The engines end the answers whose time is up, and tell those who read them, while uvicorn waits for these."""
+        loop = asyncio.get_running_loop()
+        closing = loop.run_in_executor(None, self._host.close)
+        await super().shutdown(sockets)
+        if self.force_exit:
+            await loop.run_in_executor(None, self._host.close, 0.0)
+        await closing
+
     def stop(self) -> None:
         """From any thread."""
         self._host.stop_accepting()
@@ -108,7 +117,7 @@ def make_server(host: ModelHost, settings: ServerSettings) -> Server:
         server_header=False,
         proxy_headers=False,
         ws="none",
-        timeout_graceful_shutdown=max(1, round(settings.finish_seconds)),
+        timeout_graceful_shutdown=round(settings.finish_seconds + CANCEL_SECONDS),
     )
     return Server(config, host, metrics)
 

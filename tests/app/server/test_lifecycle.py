@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import signal
+import threading
+import time
 from pathlib import Path
 
 import httpx
 import pytest
 from running import RunKtdesk, StartKtdesk
-from serving import free_port, wait_until_ready
+from serving import free_port, number, server_process, wait_until_ready
 
 from ktdesk.exit_codes import ExitCode
 from ktdesk_engine import engine as engine_module
@@ -43,6 +45,40 @@ def test_a_server_is_listed_and_logged_and_ends_well_when_it_is_told_to(
             assert "Traceback" not in (process.stderr.read() if process.stderr else "")
         finally:
             process.kill()
+
+
+@pytest.mark.parametrize("num_signals", [1, 2])
+def test_under_load_it_ends_in_time_and_tells_everyone_why(
+    start_ktdesk: StartKtdesk, talker: Path, num_signals: int
+) -> None:
+    """Some answer, some wait, some read streams."""
+    told: list[str] = []
+
+    def ask(url: str, *, stream: bool) -> None:
+        body = {"model": "talker", "prompt": "x" * 40, "max_tokens": 100_000, "stream": stream}
+        try:
+            with httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=60) as answer:
+                told.append(answer.read().decode())
+        except httpx.TransportError as error:
+            told.append(type(error).__name__)
+
+    with server_process(start_ktdesk, talker) as (process, url):
+        clients = [threading.Thread(target=ask, args=(url,), kwargs={"stream": n % 2 == 0}) for n in range(12)]
+        for client in clients:
+            client.start()
+        while number(url, "num_decoding") < 4 or number(url, "num_waiting") < 8:
+            time.sleep(0.05)
+        for _ in range(num_signals):
+            process.send_signal(signal.SIGTERM)
+            time.sleep(0.2)
+        assert process.wait(20) == 0
+        for client in clients:
+            client.join(20)
+        assert process.stderr is not None
+        assert "Traceback" not in process.stderr.read()
+    assert len(told) == 12
+    if num_signals == 1:
+        assert all("stopp" in text for text in told), told
 
 
 def test_a_second_signal_ends_it_at_once(start_ktdesk: StartKtdesk, talker: Path) -> None:

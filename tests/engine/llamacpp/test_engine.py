@@ -156,6 +156,16 @@ def test_a_tokenizer_that_ours_does_not_know_is_theirs(tmp_path: Path) -> None:
         assert len(list(engine.stream(Request(engine.prompt_ids("the"), GREEDY, max_tokens=3, ignore_eos=True)))) == 3
 
 
+@pytest.mark.parametrize("model", ["gemma", "mamba"])
+def test_without_a_wish_the_context_is_what_the_model_was_trained_for(
+    model: str, request: pytest.FixtureRequest
+) -> None:
+    path, trained = request.getfixturevalue(model), {"gemma": 512, "mamba": 1 << 20}[model]
+    with load_engine(path, replace(EXACT, context=None)) as engine:
+        assert engine.context == trained
+        assert len(list(engine.stream(Request(PROMPT, GREEDY, max_tokens=3, ignore_eos=True)))) == 3
+
+
 def test_settings_of_our_kernels_are_refused_rather_than_ignored(gemma: Path) -> None:
     for changed in (replace(EXACT, compute="int8"), replace(EXACT, isa="avx2"), replace(EXACT, deterministic=True)):
         with pytest.raises(ConfigError, match=r"llama\.cpp"):
