@@ -21,6 +21,7 @@ from ktdesk.server.served_model import Prepared, ServedModel
 from ktdesk.server.streaming import ClientGoneError, json_line
 from ktdesk.server.strict import Body
 from ktdesk.server.wanted import ChatWanted
+from ktdesk_engine.engine import Engine
 
 
 class AnswerFields(Body):
@@ -71,6 +72,16 @@ def own_routes(host: ModelHost) -> APIRouter:
             "config": model.config_facts,
             "engine_note": model.engine_note,
         }
+
+    @router.get("/experts")
+    async def show_experts(request: Request) -> dict[str, Any]:
+        """How often each was used lately, (L, E), and which lie on an accelerator; empty where nothing counts them."""
+        engine = (await host.model(request.state.uses, None)).engine
+        half = engine.experts if isinstance(engine, Engine) else None
+        if half is None or half.use is None:
+            return {"rates": [], "resident": None}
+        mask = half.resident_mask
+        return {"rates": half.use.seen().round(1).tolist(), "resident": None if mask is None else mask.tolist()}
 
     @router.post("/answer")
     async def answer(body: AskBody, request: Request) -> Response:

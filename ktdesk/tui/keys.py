@@ -25,10 +25,13 @@ CHAT = "Chat"
 WRITING = "Writing"
 MESSAGES = "Messages"
 CONVERSATIONS = "Conversations"
+SERVER = "Server"
 
 KEYS: dict[str, Key] = {
     "app.help": Key("f1", "Help", EVERYWHERE),
     "app.chat": Key("f2", "Chat", EVERYWHERE),
+    "app.monitor": Key("f5", "Monitor", EVERYWHERE),
+    "app.server": Key("f6", "Server", EVERYWHERE),
     "app.settings": Key("f7", "Settings", EVERYWHERE),
     "app.palette": Key("ctrl+p", "Commands", EVERYWHERE),
     "app.quit": Key("ctrl+q", "Quit", EVERYWHERE),
@@ -58,6 +61,10 @@ KEYS: dict[str, Key] = {
     "conversation.rename": Key("r", "Rename", CONVERSATIONS),
     "conversation.tags": Key("t", "Tags", CONVERSATIONS),
     "conversation.delete": Key("delete", "Delete", CONVERSATIONS),
+    "server.stop": Key("s", "Stop", SERVER),
+    "server.start": Key("enter", "Start again", SERVER),
+    "server.copy": Key("c", "Copy the lines", SERVER),
+    "server.next": Key("n", "Next client", SERVER),
     "settings.rebind": Key("enter", "Bind anew", "Settings"),
     "settings.reset": Key("delete", "As it was", "Settings"),
 }

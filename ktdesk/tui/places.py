@@ -31,6 +31,8 @@ class Place:
 
 PLACES = (
     Place("chat", "Chat", "chat.screen:ChatScreen"),
+    Place("monitor", "Monitor", "monitor.screen:MonitorScreen"),
+    Place("server", "Server", "server.screen:ServerScreen"),
     Place("settings", "Settings", "settings_screen:SettingsScreen"),
 )
 FIRST_PLACE = "chat"

@@ -44,6 +44,10 @@ class ExpertUse:
         self._decayed += added
         return self._decayed.copy()
 
+    def seen(self) -> Rates:
+        """As `rates`, but nothing changes: for another thread than the one that computes."""
+        return self._decayed + self.counts
+
     def restore(self, rates: npt.ArrayLike) -> None:
         """What `rates` gave, perhaps in another process. ConfigError where it is not of this model."""
         given = np.array(rates, np.float64)

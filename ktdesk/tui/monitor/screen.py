@@ -1,0 +1,151 @@
+"""Monitor: what the server does now, what holds it up, and where the experts are used."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import ClassVar
+
+import psutil
+from textual import work
+from textual.app import ComposeResult
+from textual.containers import Horizontal, VerticalScroll
+from textual.widgets import Static
+
+from ktdesk.amounts import bytes_text, speed_text
+from ktdesk.tui.monitor.graph import Graph
+from ktdesk.tui.monitor.heat_map import HeatMap
+from ktdesk.tui.place_screen import PlaceScreen
+from ktdesk.watching import ExpertHeat, Moment, Watcher, heat_words, limit_words
+
+SECONDS_BETWEEN_LOOKS = 1.0
+LOOKS_BETWEEN_HEATS = 5
+NO_SERVER = "No model is loaded: there is nothing to watch. Chat loads one."
+
+
+class MonitorScreen(PlaceScreen):
+    """Looks once a second, and only while it is seen."""
+
+    PLACE = "monitor"
+    AUTO_FOCUS: ClassVar[str] = "#all"
+    DEFAULT_CSS = """
+    MonitorScreen {
+        #all { height: 1fr; }
+        #limit { height: auto; padding: 0 1; text-style: bold; }
+        .graphs { height: 4; }
+        #facts, #words { height: auto; padding: 0 1; }
+        #facts { margin-top: 1; }
+        #words { margin-top: 1; text-style: bold; }
+        &.-narrow .graphs { height: auto; layout: vertical; }
+        &.-narrow Graph { width: 100%; }
+        &.-tall .graphs { height: 6; }
+        &.-tall Graph { height: 6; }
+    }
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._watcher: Watcher | None = None
+        self._own = psutil.Process()
+        self._num_looks = 0
+
+    def compose_body(self) -> ComposeResult:
+        with VerticalScroll(id="all"):
+            yield Static(NO_SERVER, id="limit", markup=False)
+            with Horizontal(classes="graphs"):
+                yield Graph("Answers", id="answers")
+                yield Graph("Memory read", 1.0, id="memory")
+            with Horizontal(classes="graphs"):
+                yield Graph("Prompts", id="prompts")
+                yield Graph("Cores", 100.0, id="cores")
+            yield Static(id="facts", markup=False)
+            yield Static(id="words", markup=False)
+            yield HeatMap(id="heat")
+
+    def on_screen_resume(self) -> None:
+        self._own.cpu_percent()
+        self._watch()
+
+    def on_screen_suspend(self) -> None:
+        self.workers.cancel_group(self, "watch")
+
+    @work(exclusive=True, group="watch")
+    async def _watch(self) -> None:
+        while True:
+            watcher = self._watcher_now()
+            moment = None if watcher is None else await asyncio.to_thread(watcher.look)
+            self._show(moment)
+            if watcher is not None and moment is not None and self._num_looks % LOOKS_BETWEEN_HEATS == 0:
+                self._show_heat(await asyncio.to_thread(watcher.experts))
+            self._num_looks += 1
+            await asyncio.sleep(SECONDS_BETWEEN_LOOKS)
+
+    def _watcher_now(self) -> Watcher | None:
+        """Of the server that the app is linked to."""
+        link = self.ktdesk.link
+        record = link.record
+        if record is None:
+            self._watcher = None
+        elif self._watcher is None or self._watcher.record != record:
+            self._watcher = Watcher(record, link.api_key)
+            self._num_looks = 0
+        return self._watcher
+
+    def _show(self, moment: Moment | None) -> None:
+        limit = self.query_one("#limit", Static)
+        if moment is None:
+            limit.update(NO_SERVER if self._watcher is None else "The server does not answer.")
+            return
+        limit.update(limit_words(moment))
+        self._graph("answers").add(moment.tok_s, f"{moment.tok_s:,.1f} tok/s")
+        self._graph("prompts").add(moment.prompt_tok_s, f"{moment.prompt_tok_s:,.0f} tok/s")
+        percents = moment.node_percents
+        mean = sum(percents.values()) / max(len(percents), 1)
+        self._graph("cores").add(mean, cores_words(moment))
+        self._graph("memory").add(self._read_share(moment), memory_words(moment))
+        self.query_one("#facts", Static).update(facts_words(moment, self._own.cpu_percent()))
+
+    def _read_share(self, moment: Moment) -> float:
+        """Of the ceiling; where that is unknown, of nothing."""
+        return (moment.bandwidth_share or 0.0) if moment.is_busy else 0.0
+
+    def _show_heat(self, heat: ExpertHeat) -> None:
+        self.query_one("#words", Static).update(heat_words(heat) if heat.rates else "")
+        self.query_one(HeatMap).heat = heat
+
+    def _graph(self, name: str) -> Graph:
+        return self.query_one(f"#{name}", Graph)
+
+
+def cores_words(moment: Moment) -> str:
+    """How busy the cores of each node are."""
+    nodes = moment.node_percents
+    if len(nodes) == 1:
+        return f"{next(iter(nodes.values())):.0f} % busy"
+    return ", ".join(f"node {node} {percent:.0f} %" for node, percent in nodes.items())
+
+
+def memory_words(moment: Moment) -> str:
+    """While it decodes; what was read last is no rate of now."""
+    if not moment.is_busy or moment.read_bytes_s is None:
+        return "-"
+    ceiling = moment.ceiling_bytes_s
+    read = speed_text(moment.read_bytes_s)
+    return read if ceiling is None else f"{read} of {speed_text(ceiling)}"
+
+
+def facts_words(moment: Moment, own_percent: float) -> str:
+    hits = sum(moment.num_hits.values())
+    pages = hits + moment.num_missed
+    by_tier = ", ".join(f"{tier} {count}" for tier, count in moment.num_hits.items())
+    share = f"{100 * hits / pages:.0f} % of {pages:,} pages" if pages else "nothing asked yet"
+    ram = f" · memory tier {bytes_text(moment.ram_bytes)} of {bytes_text(moment.ram_limit_bytes)}"
+    return "\n".join(
+        [
+            f"Requests    {moment.num_decoding} answering, {moment.num_prefilling} reading their prompt, "
+            f"{moment.num_waiting} waiting; {moment.num_open_requests} connections",
+            f"Prefixes    {share} found ({by_tier}){ram if moment.ram_limit_bytes else ''}",
+            f"Memory      the server has {bytes_text(moment.resident_bytes)}; "
+            f"{bytes_text(moment.available_bytes)} are available",
+            f"Processes   the server takes {moment.process_percent:.0f} % of a core, this app {own_percent:.1f} %",
+        ]
+    )

@@ -1,0 +1,213 @@
+"""What a server does at a moment: from its own numbers, and from what the system says of its process."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+import psutil
+
+from ktdesk.server_records import ServerRecord
+
+LOOK_SECONDS = 3.0
+_SAMPLE = re.compile(r"^ktdesk_(\w+)(?:\{(.*)\})? ([-+.\w]+)$")
+_MODEL = re.compile(r'model="((?:[^"\\]|\\.)*)"')
+TIERS = ("pool", "ram", "disk")
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Rates are of the time since the look before."""
+
+    tok_s: float = 0.0
+    """Of all answers together."""
+    prompt_tok_s: float = 0.0
+    num_waiting: int = 0
+    num_prefilling: int = 0
+    num_decoding: int = 0
+    num_open_requests: int = 0
+    read_bytes_s: float | None = None
+    """Weights read by the last steps of decoding."""
+    bandwidth_share: float | None = None
+    """Of what the memory gives."""
+    node_percents: Mapping[int, float] = field(default_factory=dict)
+    """How busy the cores of each NUMA node are."""
+    process_percent: float = 0.0
+    """Of one core: the server's."""
+    resident_bytes: int = 0
+    available_bytes: int = 0
+    num_hits: Mapping[str, int] = field(default_factory=dict)
+    """Pages found, by tier, since the start."""
+    num_missed: int = 0
+    ram_bytes: int = 0
+    ram_limit_bytes: int = 0
+
+    @property
+    def is_busy(self) -> bool:
+        return self.num_decoding + self.num_prefilling > 0 or self.tok_s > 0
+
+    @property
+    def ceiling_bytes_s(self) -> float | None:
+        if not self.read_bytes_s or not self.bandwidth_share:
+            return None
+        return self.read_bytes_s / self.bandwidth_share
+
+
+@dataclass(frozen=True)
+class ExpertHeat:
+    """How often each expert was used lately, and which lie on an accelerator."""
+
+    rates: Sequence[Sequence[float]] = ()
+    """(L, E)"""
+    resident: Sequence[Sequence[bool]] | None = None
+
+
+class Watcher:
+    """Looks at one server. Each look asks it, so not for an event loop."""
+
+    def __init__(self, record: ServerRecord, api_key: str | None = None) -> None:
+        self.record = record
+        self._headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
+        self._nodes = node_of_cpus()
+        self._before: tuple[float, dict[str, float]] | None = None
+        self._process: psutil.Process | None = None
+
+    def look(self) -> Moment | None:
+        """None where the server does not answer."""
+        text = self._ask("/metrics")
+        if text is None:
+            return None
+        now, numbers = time.monotonic(), numbers_of(text.decode("utf-8", errors="replace"), self.record.model)
+        seconds, before = (1.0, numbers) if self._before is None else (now - self._before[0], self._before[1])
+        self._before = now, numbers
+
+        def rate(name: str) -> float:
+            return max(numbers.get(name, 0.0) - before.get(name, 0.0), 0.0) / max(seconds, 1e-6)
+
+        percent, resident = self._of_process()
+        return Moment(
+            tok_s=rate("answer_tokens_total"),
+            prompt_tok_s=rate("prompt_tokens_total"),
+            num_waiting=int(numbers.get("num_waiting", 0)),
+            num_prefilling=int(numbers.get("num_prefilling", 0)),
+            num_decoding=int(numbers.get("num_decoding", 0)),
+            num_open_requests=int(numbers.get("http_open_requests", 0)),
+            read_bytes_s=numbers.get("decode_weight_bytes_per_second"),
+            bandwidth_share=numbers.get("decode_bandwidth_share"),
+            node_percents=self._by_node(psutil.cpu_percent(percpu=True)),
+            process_percent=percent,
+            resident_bytes=resident,
+            available_bytes=int(psutil.virtual_memory().available),
+            num_hits={tier: int(numbers.get(f"cache_num_hit_pages_{tier}", 0)) for tier in TIERS},
+            num_missed=int(numbers.get("cache_num_missed_pages", 0)),
+            ram_bytes=int(numbers.get("cache_ram_bytes", 0)),
+            ram_limit_bytes=int(numbers.get("cache_ram_limit_bytes", 0)),
+        )
+
+    def experts(self) -> ExpertHeat:
+        """Empty where the server does not say."""
+        answer = self._ask("/ktdesk/experts")
+        try:
+            facts: Any = json.loads(answer or b"{}")
+            return ExpertHeat(facts.get("rates") or (), facts.get("resident"))
+        except (ValueError, AttributeError):  # not ours
+            return ExpertHeat()
+
+    def _ask(self, path: str) -> bytes | None:
+        address = urlsplit(self.record.url).netloc
+        try:
+            with closing(http.client.HTTPConnection(address, timeout=LOOK_SECONDS)) as connection:
+                connection.request("GET", path, headers=self._headers)
+                response = connection.getresponse()
+                return response.read() if response.status == 200 else None
+        except (OSError, http.client.HTTPException):
+            return None
+
+    def _of_process(self) -> tuple[float, int]:
+        """Percent of a core since the last look, and resident bytes. Zeros where it is gone."""
+        try:
+            if self._process is None:
+                self._process = psutil.Process(self.record.pid)
+            return self._process.cpu_percent(), int(self._process.memory_info().rss)
+        except psutil.Error:
+            return 0.0, 0
+
+    def _by_node(self, percents: Sequence[float]) -> dict[int, float]:
+        of_nodes = defaultdict(list)
+        for cpu, percent in enumerate(percents):
+            of_nodes[self._nodes.get(cpu, 0)].append(percent)
+        return {node: sum(values) / len(values) for node, values in sorted(of_nodes.items())}
+
+
+def numbers_of(text: str, model: str) -> dict[str, float]:
+    """The server's numbers and those of one model, without the prefix; histograms left out."""
+    numbers = {}
+    for line in text.splitlines():
+        sample = _SAMPLE.match(line)
+        if sample is None:
+            continue
+        name, labels, value = sample.groups()
+        of_model = _MODEL.search(labels or "")
+        if labels and (of_model is None or of_model[1] != model):
+            continue
+        numbers[name] = float(value)
+    return numbers
+
+
+def node_of_cpus() -> dict[int, int]:
+    """By the system's files; empty where it has none, which is one node."""
+    from pathlib import Path
+
+    nodes = {}
+    for path in Path("/sys/devices/system/node").glob("node[0-9]*/cpu[0-9]*"):
+        number = path.name.removeprefix("cpu")
+        if number.isdigit():
+            nodes[int(number)] = int(path.parent.name.removeprefix("node"))
+    return nodes
+
+
+def limit_words(moment: Moment) -> str:
+    """What holds the server up now, in words."""
+    from ktdesk.amounts import speed_text
+
+    if not moment.is_busy:
+        return "idle"
+    if moment.num_prefilling and moment.prompt_tok_s > moment.tok_s:
+        return f"compute-bound: prompts are read at {moment.prompt_tok_s:,.0f} tok/s"
+    ceiling, share, read = moment.ceiling_bytes_s, moment.bandwidth_share, moment.read_bytes_s
+    if ceiling is not None and share is not None:
+        kind = "memory-bound" if share >= MEMORY_BOUND_SHARE else "not bound by memory"
+        return f"{kind}: {share:.0%} of {speed_text(ceiling)}".replace("%", " %")
+    if read is not None:
+        return f"weights are read at {speed_text(read)}; `ktdesk probe --measure` finds of how much"
+    return "decoding"
+
+
+MEMORY_BOUND_SHARE = 0.6
+"""From here on a faster memory would help more than anything else."""
+
+
+def heat_words(heat: ExpertHeat) -> str:
+    """How uneven the use of experts is, and what would lie better."""
+    rates = [rate for row in heat.rates for rate in row]
+    total = sum(rates)
+    if not total:
+        return "No expert was used yet."
+    fifth = sum(sorted(rates, reverse=True)[: max(1, len(rates) // 5)]) / total
+    words = f"The most used fifth of all experts takes {fifth * 100:.0f} % of the tokens"
+    if heat.resident is None:
+        return f"{words}. All are on the CPU."
+    resident = [is_resident for row in heat.resident for is_resident in row]
+    order = sorted(range(len(rates)), key=lambda index: -rates[index])[: sum(resident)]
+    num_better = sum(not resident[index] for index in order)
+    held = sum(rate for rate, is_resident in zip(rates, resident, strict=True) if is_resident) / total
+    hint = f"{num_better} others are used more" if num_better else "none would lie better there"
+    return f"{words}. The {sum(resident)} on the accelerator take {held * 100:.0f} %; {hint}."
