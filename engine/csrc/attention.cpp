@@ -141,9 +141,9 @@ void gather_queries(const Attention& a, const Piece& piece, int64_t first, int64
 
 CachedTile tile_at(const Attention& a, const CachedRows& rows, const Piece& piece, int64_t position) {
     const PagedContext& c = a.context;
-    const int64_t page = c.page_tables[c.sequences[piece.first_token] * c.max_pages + position / c.page_size];
+    const int64_t page = c.page_tables[c.sequences[piece.first_token] * c.max_pages + page_of(a, position)];
     return {rows.data + page * rows.page_stride + piece.kv_head * rows.head_stride +
-                position % c.page_size * rows.row_stride,
+                offset_in_page(a, position) * rows.row_stride,
             rows.row_stride, padded_length(rows.length)};
 }
 

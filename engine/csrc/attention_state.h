@@ -47,6 +47,14 @@ static inline void clear(const Attention& a, const MixedRows& state, int64_t num
 // Rows first..first+count-1 of a piece, scaled: queries (count, key_floats). Rows past the last are zero.
 void gather_queries(const Attention& a, const Piece& piece, int64_t first, int64_t count, float* queries);
 
+// Divisions of 32 bits take half the time of those of 64, and each tile needs some.
+static inline int64_t page_of(const Attention& a, int64_t position) {
+    return static_cast<uint32_t>(position) / static_cast<uint32_t>(a.context.page_size);
+}
+static inline int64_t offset_in_page(const Attention& a, int64_t position) {
+    return static_cast<uint32_t>(position) % static_cast<uint32_t>(a.context.page_size);
+}
+
 // Where the keys or values of a position lie.
 CachedTile tile_at(const Attention& a, const CachedRows& rows, const Piece& piece, int64_t position);
 

@@ -5,9 +5,37 @@ namespace ktdesk {
 
 namespace {
 
+// What the rows of a tile's height see. The windows of tokens that follow each other overlap: whatever lies
+// in `any` is seen by one of them. Worked out once a piece: the divisions behind it took a seventh of a
+// decode step's attention when each tile did them.
+struct RowViews {
+    Span any;
+    Span rows[kMaxTileRows];
+};
+
+int64_t num_views(int64_t num_rows) { return (num_rows + kMaxTileRows - 1) / kMaxTileRows; }
+
+// They lie behind the queries.
+RowViews* views_of(const PieceWork& work) {
+    return reinterpret_cast<RowViews*>(work.memory +
+                                       padded_rows(work.a, work.piece.num_rows) * key_floats(work.a));
+}
+
+RowViews make_views(const PieceWork& work, int64_t first) {
+    constexpr int64_t kLast = std::numeric_limits<int64_t>::max();
+    RowViews views = {{kLast, 0}, {}};
+    const int64_t num_rows = std::min(work.piece.num_rows - first, kMaxTileRows);
+    for (int64_t row = 0; row < num_rows; ++row) {
+        const Span own = visible(work.a, token_of(work.a, work.piece, first + row));
+        views.rows[row] = own;
+        views.any = {std::min(views.any.begin, own.begin), std::max(views.any.end, own.end)};
+    }
+    return views;
+}
+
 // The end of the tile that position lies in: tiles end with pages.
 int64_t tile_end(const Attention& a, int64_t position) {
-    const int64_t offset = position % a.context.page_size;
+    const int64_t offset = offset_in_page(a, position);
     const int64_t end = std::min((offset / kMaxTilePositions + 1) * kMaxTilePositions, a.context.page_size);
     return position - offset + end;
 }
@@ -26,16 +54,13 @@ TileAhead ahead_of(const PieceWork& work, int64_t end, int64_t last) {
 void attend_tile(const PieceWork& work, Span span, int64_t first, const MixedRows& state,
                  const TileAhead& ahead) {
     const auto& [a, kernels, piece, queries] = work;
-    int32_t begins[kMaxTileRows] = {}, ends[kMaxTileRows] = {};
+    const RowViews& views = views_of(work)[first / kMaxTileRows];
     const int64_t num_rows = std::min(piece.num_rows - first, kMaxTileRows);
-    Span seen = {span.end, span.begin};
-    for (int64_t row = 0; row < num_rows; ++row) {
-        const Span own = visible(a, token_of(a, piece, first + row)) & span;
-        if (own.begin < own.end) seen = {std::min(seen.begin, own.begin), std::max(seen.end, own.end)};
-    }
+    const Span seen = views.any & span;
     if (seen.begin >= seen.end) return;
+    int32_t begins[kMaxTileRows] = {}, ends[kMaxTileRows] = {};
     for (int64_t row = 0; row < num_rows; ++row) {
-        const Span own = visible(a, token_of(a, piece, first + row)) & seen;
+        const Span own = views.rows[row] & seen;
         begins[row] = static_cast<int32_t>(std::min(own.begin, seen.end) - seen.begin);
         ends[row] = static_cast<int32_t>(std::max(own.end, seen.begin) - seen.begin);
     }
@@ -48,11 +73,15 @@ void attend_tile(const PieceWork& work, Span span, int64_t first, const MixedRow
 }  // namespace
 
 int64_t attention_vector_floats(const Attention& a, int64_t num_rows) {
-    return padded_rows(a, num_rows) * key_floats(a);
+    constexpr int64_t kViewFloats = sizeof(RowViews) / sizeof(float);
+    return padded_length(padded_rows(a, num_rows) * key_floats(a) + num_views(num_rows) * kViewFloats);
 }
 
 void prepare_vectors(const PieceWork& work) {
-    gather_queries(work.a, work.piece, 0, padded_rows(work.a, work.piece.num_rows), work.memory);
+    const int64_t num_rows = work.piece.num_rows;
+    gather_queries(work.a, work.piece, 0, padded_rows(work.a, num_rows), work.memory);
+    for (int64_t view = 0; view < num_views(num_rows); ++view)
+        views_of(work)[view] = make_views(work, view * kMaxTileRows);
 }
 
 void split_on_vectors(const PieceWork& work, int64_t index, int64_t last, const MixedRows& state) {
