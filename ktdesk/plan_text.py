@@ -10,6 +10,7 @@ from ktdesk.amounts import bytes_text
 from ktdesk.terminal import on_one_line
 from ktdesk_wizard.plan.offers import Offer
 from ktdesk_wizard.plan.plan import MEMORY, Plan, Prediction
+from ktdesk_wizard.plan.ways import Way
 
 LABEL_WIDTH = 14
 WIDTH = 80
@@ -81,6 +82,16 @@ def _speeds(plan: Plan, explain: bool) -> Iterator[str]:
                 yield f"  corrected: {prediction.correction}"
     if plan.decode.lanes:
         yield f"From: {plan.decode.basis}."
+
+
+def ways_text(ways: Sequence[Way]) -> str:
+    """A line a way to compute."""
+    lines = [f"{'compute':<9}{'memory':>12}{'prefill':>14}{'decode':>14}"]
+    for way in ways:
+        speeds = (way.prefill_tok_s, way.decode_tok_s)
+        texts = ["unknown" if tok_s is None else f"{_number(tok_s)} tok/s" for tok_s in speeds]
+        lines.append(f"{way.compute:<9}{bytes_text(way.memory_bytes):>12}{texts[0]:>14}{texts[1]:>14}")
+    return "\n".join(lines)
 
 
 def _speed(prediction: Prediction) -> str:

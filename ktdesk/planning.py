@@ -24,7 +24,8 @@ from ktdesk_wizard.plan.model import model_of_file
 from ktdesk_wizard.plan.offers import Offer
 from ktdesk_wizard.plan.plan import MEMORY, Plan, Rejected
 from ktdesk_wizard.plan.planner import make_plan
-from ktdesk_wizard.plan.quantization import checked_quantization
+from ktdesk_wizard.plan.quantization import checked_quantization, requantized
+from ktdesk_wizard.plan.ways import Way, ways_to_compute
 from ktdesk_wizard.plan.wishes import Wishes, engine_abilities
 from ktdesk_wizard.probe.facts_json import read_machine, read_what_if
 from ktdesk_wizard.probe.machine_facts import MachineFacts
@@ -41,6 +42,8 @@ class Planned:
     why_not: Rejected | None
     offers: tuple[Offer, ...] = ()
     """Of a repository: what it has."""
+    ways: tuple[Way, ...] = ()
+    """To compute; of files and the catalogue's models."""
 
     def as_json(self) -> str:
         facts = asdict(self.plan)
@@ -48,10 +51,14 @@ class Planned:
             facts["why_not"] = asdict(self.why_not)
         if self.offers:
             facts["offers"] = [_offer_facts(offer) for offer in self.offers]
+        if self.ways:
+            facts["ways_to_compute"] = [asdict(way) for way in self.ways]
         return json_text(facts)
 
     def as_text(self, *, explain: bool) -> str:
         parts = [plan_text.as_text(self.plan, explain=explain)]
+        if explain and self.ways:
+            parts.append(plan_text.ways_text(self.ways))
         if self.offers:
             parts.append(plan_text.offers_text(self.offers, self.plan.quantization))
         if self.why_not is not None:
@@ -95,17 +102,29 @@ def planned(model: str, question: Question, settings: Settings) -> Planned:
         if question.quantization is not None:
             raise UsageError("--quant is for names of the catalogue or of a hub: a file has the one that it has")
         planned_model = model_of_file(model_path(model, settings))
+        of_file = planned_model
         runs = load_runs(settings.data_folder) if question.what_if is None else ()
-        corrections = corrections_for(planned_model, runs, conditions_of(facts, question.wishes, engine_build()))
-        plan = make_plan(facts, planned_model, question.wishes, abilities, corrections)
+
+        def planned_with(wishes: Wishes) -> Plan:
+            corrections = corrections_for(of_file, runs, conditions_of(facts, wishes, engine_build()))
+            return make_plan(facts, of_file, wishes, abilities, corrections)
+
+        plan = planned_with(question.wishes)
     else:
         planned_model = model_of_profile(profile)
         choices = USUAL if question.quantization is None else (checked_quantization(question.quantization),)
         plan = choose_plan(facts, planned_model, question.wishes, abilities, choices)
         plan = replace(plan, notes=(*plan.notes, *_about(profile)))
+        chosen = requantized(planned_model, plan.quantization)
+
+        def planned_with(wishes: Wishes) -> Plan:
+            return make_plan(facts, chosen, wishes, abilities)
+
+    ways = ways_to_compute(planned_with, question.wishes)
     if question.why_not is None:
-        return Planned(plan, None)
-    return Planned(plan, compared_with(facts, planned_model, question.wishes, abilities, plan, question.why_not))
+        return Planned(plan, None, ways=ways)
+    other = compared_with(facts, planned_model, question.wishes, abilities, plan, question.why_not)
+    return Planned(plan, other, ways=ways)
 
 
 def is_here(model: str, settings: Settings) -> bool:

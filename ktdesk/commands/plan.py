@@ -28,7 +28,7 @@ class WishOptions:
     ] = None
     sequences: Annotated[int, typer.Option(help="Whole contexts at the same time.")] = 1
     threads: Annotated[int | None, typer.Option(help="Threads to compute on.", show_default="a core each")] = None
-    compute: Annotated[str, typer.Option(help="auto or float32.")] = "auto"
+    compute: Annotated[str, typer.Option(help="auto, int8, mixed, bf16 or float32.")] = "auto"
     max_memory: Annotated[
         float | None,
         typer.Option(metavar="GIB", help="Of main memory, for all of ktdesk.", show_default="what is free"),
@@ -58,11 +58,11 @@ class WishOptions:
     @property
     def wishes(self) -> Wishes:
         from ktdesk.errors import UsageError
-        from ktdesk_engine.config import CACHE_TYPES
+        from ktdesk_engine.config import CACHE_TYPES, COMPUTES
         from ktdesk_wizard.plan.wishes import Wishes
 
-        if self.compute not in ("auto", "float32"):
-            raise UsageError(f"--compute must be auto or float32 for a plan: {self.compute!r}")
+        if self.compute not in COMPUTES:
+            raise UsageError(f"--compute must be one of {', '.join(COMPUTES)}: {self.compute!r}")
         if self.cache_type is not None and self.cache_type not in CACHE_TYPES:
             raise UsageError(f"--cache-type must be one of {', '.join(CACHE_TYPES)}: {self.cache_type!r}")
         return Wishes(
@@ -70,7 +70,7 @@ class WishOptions:
             cache_type=self.cache_type,
             num_sequences=self.sequences,
             num_threads=self.threads,
-            exact=self.compute == "float32",
+            compute=self.compute,
             max_memory_bytes=_bytes(self.max_memory),
             max_gpu_bytes=_bytes(self.max_gpu_memory),
             devices=cast("Devices", self.device),

@@ -53,7 +53,7 @@ class MemoryGuard:
             cache_type=config.cache_type,
             num_sequences=config.num_sequences,
             num_threads=config.num_threads,
-            exact=config.compute == "float32",
+            compute=config.compute,
         )
         return make_plan(facts, model, wishes, engine_abilities())
 

@@ -75,6 +75,16 @@ def test_another_quantization_is_compared(ktdesk: RunKtdesk, tiny_model: TinyMod
     assert answer["why_not"]["what"] == "Q8_0"
 
 
+def test_the_ways_to_compute_stand_beside_each_other(ktdesk: RunKtdesk, tiny_model: TinyModel) -> None:
+    model = tiny_model("qwen3moe")
+    plan = json.loads(ktdesk("plan", model, "--what-if", "desktop-64g", "--json", "--compute", "mixed").out)
+    ways = {way["compute"]: way for way in plan["ways_to_compute"]}
+    assert {"int8", "float32"} <= set(ways)
+    assert ways["float32"]["decode_tok_s"] < ways["int8"]["decode_tok_s"] == plan["decode"]["tok_s"]
+    text = ktdesk("plan", model, "--what-if", "desktop-64g", "--explain").out
+    assert any(line.startswith("float32 ") and line.count("tok/s") == 2 for line in text.splitlines())
+
+
 def test_what_makes_no_sense_is_one_line(ktdesk: RunKtdesk, tiny_model: TinyModel, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.json"
     wrong.write_text('{"memory": {"size": 3}}')
@@ -85,7 +95,7 @@ def test_what_makes_no_sense_is_one_line(ktdesk: RunKtdesk, tiny_model: TinyMode
         (("--why-not", "Q9"), ExitCode.USAGE, "known are BF16"),
         (("--context", "99999"), ExitCode.USAGE, "trained for 512"),
         (("--cache-type", "f8"), ExitCode.USAGE, "--cache-type must be one of"),
-        (("--compute", "int8"), ExitCode.USAGE, "--compute must be"),
+        (("--compute", "int4"), ExitCode.USAGE, "--compute must be one of"),
         (("--device", "tpu"), ExitCode.USAGE, "devices must be one of"),
     ):
         result = ktdesk("plan", model, *arguments)

@@ -62,10 +62,10 @@ def test_what_was_measured_is_in_the_next_plan(
     assert facts["cpu"]["peak_ops_s"]["value"] > 0
     plan = json.loads(ktdesk("--home", tmp_path, "plan", tiny_model("qwen3moe"), "--json").out)
     shares = facts["cpu"]["kernel_shares"]["value"]
-    assert [(share["kind"], share["type"]) for share in shares] == [
-        ("experts", "Q8_0"),
-        ("matrix", "Q8_0"),
-        ("attention", "f16"),
+    kinds = [("experts", "Q8_0"), ("matrix", "Q8_0"), ("attention", "f16")]
+    on_tiles = [False, True] if "amx" in kernels.isas() else [False]
+    assert [(share["kind"], share["type"], share["on_tiles"]) for share in shares] == [
+        (*kind, tiles) for tiles in on_tiles for kind in kinds
     ]
     assert all(share["share"] > 0 for share in shares)
     assert plan["decode"]["basis"] == "bandwidth measured, arithmetic measured"

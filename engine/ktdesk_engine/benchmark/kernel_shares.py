@@ -16,8 +16,8 @@ import numpy as np
 from ktdesk_engine import kernels
 from ktdesk_engine.benchmark.ceilings import Probes
 from ktdesk_engine.benchmark.random_weights import random_weight
-from ktdesk_engine.compute import attends_on_tiles, decide_compute, fixed_min_tile_rows
 from ktdesk_engine.kernels import AttentionRule, ExpertMlp, ExpertWeight, Weight, WorkerPool
+from ktdesk_engine.kernels.pools import NEVER
 from ktdesk_engine.kv_cache import CachedSequence, KVCache, LayerCacheShape
 from ktdesk_engine.quants.formats import WeightType
 
@@ -52,18 +52,19 @@ class KernelShare:
     """Of the weights; of attention that of the cache."""
     share: float
     """Operations a second by the peak of bytes on vectors, both of the same moment."""
+    on_tiles: bool = False
 
 
 def kernel_shares(pool: WorkerPool, probes: Probes, peak: str) -> Iterator[KernelShare]:
-    """With the kernels that compute `auto` takes. peak: the name of the probes' peak that they are held against."""
-    compute = decide_compute("auto", pool)
-    fixed = fixed_min_tile_rows(compute, None, pool)
-    pool.min_tile_rows = 1 if fixed is None else fixed  # so many rows are better on tiles
-    pool.attends_on_tiles = attends_on_tiles(compute)
-    for weight_type in TYPES:
-        yield KernelShare(EXPERTS, weight_type.name, _share(*_experts(pool, weight_type), probes, peak))
-        yield KernelShare(MATRIX, weight_type.name, _share(*_matrix(pool, weight_type), probes, peak))
-    yield KernelShare(ATTENTION, "f16", _share(*_attention(pool), probes, peak))
+    """On vectors, then on tiles as mixed uses them, where there are any. peak: the name of the probes' peak that both
+    are held against."""
+    for on_tiles in (False, True)[: 1 + pool.has_tiles]:
+        pool.min_tile_rows = 1 if on_tiles else NEVER
+        pool.attends_on_tiles = on_tiles
+        for weight_type in TYPES:
+            yield KernelShare(EXPERTS, weight_type.name, _share(*_experts(pool, weight_type), probes, peak), on_tiles)
+            yield KernelShare(MATRIX, weight_type.name, _share(*_matrix(pool, weight_type), probes, peak), on_tiles)
+        yield KernelShare(ATTENTION, "f16", _share(*_attention(pool), probes, peak), on_tiles)
 
 
 Job = Callable[[], object]

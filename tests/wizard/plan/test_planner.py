@@ -10,7 +10,8 @@ from captured import captured_facts
 from machine_trees import GIB, MACHINES
 from planned_models import CPU_ONLY, WITH_GPU, plan, qwen3_30b
 
-from ktdesk.plan_text import as_text
+from ktdesk.plan_text import as_text, ways_text
+from ktdesk_engine.benchmark.kernel_shares import KernelShare
 from ktdesk_engine.errors import ConfigError
 from ktdesk_engine.quants.formats import WeightType
 from ktdesk_wizard.errors import WishError
@@ -19,8 +20,10 @@ from ktdesk_wizard.plan.choose import choose_plan, why_not
 from ktdesk_wizard.plan.plan import MEMORY
 from ktdesk_wizard.plan.planner import make_plan
 from ktdesk_wizard.plan.quantization import BITS_PER_WEIGHT
+from ktdesk_wizard.plan.ways import ways_to_compute
 from ktdesk_wizard.plan.wishes import EngineAbilities, Wishes
 from ktdesk_wizard.probe.fact import measured
+from ktdesk_wizard.probe.machine_facts import MachineFacts
 
 
 @pytest.mark.parametrize("abilities", [CPU_ONLY, WITH_GPU], ids=["cpu", "gpu"])
@@ -214,6 +217,7 @@ def test_a_wish_that_contradicts_the_model_is_refused(tmp_path: Path) -> None:
     [
         ({"context": 0}, "context must be at least 1"),
         ({"num_sequences": 0}, "num_sequences must be at least 1"),
+        ({"compute": "int4"}, "compute must be one of"),
         ({"devices": "tpu"}, "devices must be one of"),
         ({"devices": "cpu", "max_gpu_bytes": 3}, "contradicts"),
     ],
@@ -250,11 +254,70 @@ def test_an_architecture_that_this_build_does_not_run_is_said(tmp_path: Path) ->
     assert any("does not run" in note for note in plan(captured_facts("desktop", tmp_path), other).notes)
 
 
+def with_peaks(facts: MachineFacts, isa: str, shares: tuple[KernelShare, ...] = ()) -> MachineFacts:
+    cpu = replace(
+        facts.cpu,
+        isa=replace(facts.cpu.isa, value=isa),
+        peak_ops_s=measured(2e12, "test"),
+        kernel_shares=measured(shares, "test"),
+    )
+    return replace(facts, cpu=cpu, memory=replace(facts.memory, read_bytes_s=measured(5e10, "test")))
+
+
 def test_prefill_is_planned_faster_where_the_processor_has_tiles(tmp_path: Path) -> None:
-    facts = captured_facts("two-sockets", tmp_path)
-    without = replace(facts, cpu=replace(facts.cpu, isa=replace(facts.cpu.isa, value="avx512")))
-    on_tiles, on_vectors = plan(facts).prefill, plan(without).prefill
-    assert plan(facts).isa == "amx"
-    assert on_tiles.tok_s is not None
-    assert on_vectors.tok_s is not None
-    assert on_tiles.tok_s > on_vectors.tok_s
+    facts = with_peaks(captured_facts("two-sockets", tmp_path), "amx")
+    mixed, vectors = plan(facts), plan(facts, compute="int8")
+    assert (mixed.compute, vectors.compute) == ("mixed", "int8")
+    assert (mixed.prefill.tok_s or 0) > 1.3 * (vectors.prefill.tok_s or 1)
+    assert mixed.decode == vectors.decode
+    assert mixed.ledger == vectors.ledger
+    assert vectors.command[-2:] == ("--compute", "int8")
+
+
+def test_tiles_are_as_fast_as_they_were_measured_and_slower_with_few_rows_of_an_expert(tmp_path: Path) -> None:
+    """Shares of 2 on tiles were of 128 rows an expert; a chunk has 32, for which weights are unpacked all the same."""
+    shares = tuple(KernelShare(kind, "Q4_K", 2.0, on_tiles=True) for kind in ("experts", "matrix"))
+    facts = with_peaks(captured_facts("two-sockets", tmp_path), "amx", shares)
+    lanes = {lane.name: lane for lane in plan(facts).prefill.lanes}
+    operations = {
+        "experts": 2 * 512 * 48 * 8 * 3 * 2048 * 768,
+        "matrix": 2 * 512 * 48 * 2048 * (2 * 4096 + 2 * 512),
+    }
+    matrix = operations["matrix"] / 2e12 / (2.0 * 1.2)
+    experts = operations["experts"] / 2e12 / (2.0 * 1.2) * (32 + 43) / 32 * 128 / (128 + 43)
+    assert lanes["matrix"].min_seconds == pytest.approx(matrix, rel=0.05)  # the router is in another type
+    assert lanes["experts"].min_seconds == pytest.approx(experts)
+
+
+def test_without_tiles_mixed_is_int8_and_the_plan_says_so(tmp_path: Path) -> None:
+    facts = with_peaks(captured_facts("desktop", tmp_path), "avx512")
+    made = plan(facts, compute="mixed")
+    assert (made.compute, made.prefill) == ("int8", plan(facts).prefill)
+    assert any("no tile registers" in note for note in made.notes)
+
+
+def test_float32_is_planned_slow_as_every_weight_is_unpacked_for_each_token(tmp_path: Path) -> None:
+    facts = with_peaks(captured_facts("two-sockets", tmp_path), "amx")
+    fast, exact = plan(facts), plan(facts, compute="float32")
+    assert exact.decode.limiting_lane == "unpacking"
+    assert (exact.decode.tok_s or 0) < (fast.decode.tok_s or 0) / 2
+    assert (exact.prefill.tok_s or 0) < (fast.prefill.tok_s or 0) / 2
+    in_floats = plan(facts, qwen3_30b(2, WeightType.F16), compute="float32")
+    assert all(lane.name != "unpacking" or lane.max_seconds == 0 for lane in in_floats.decode.lanes)
+
+
+@pytest.mark.parametrize(
+    ("isa", "ways"), [("amx", ["int8", "mixed", "bf16", "float32"]), ("avx2", ["int8", "float32"])]
+)
+def test_the_ways_to_compute_are_those_that_the_machine_has(tmp_path: Path, isa: str, ways: list[str]) -> None:
+    facts = with_peaks(captured_facts("two-sockets", tmp_path), isa)
+    found = ways_to_compute(lambda wishes: make_plan(facts, qwen3_30b(), wishes, CPU_ONLY), Wishes(context=8192))
+    assert [way.compute for way in found] == ways
+    by_name = {way.compute: way for way in found}
+    packed = plan(facts, context=8192)
+    assert by_name["int8"].memory_bytes == packed.bytes_of(MEMORY)
+    assert by_name["int8"].decode_tok_s == packed.decode.tok_s
+    assert by_name["float32"].memory_bytes != packed.bytes_of(MEMORY)
+    lines = ways_text(found).splitlines()
+    assert len(lines) == len(ways) + 1
+    assert "tok/s" in lines[1]

@@ -5,15 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ktdesk_engine.benchmark.kernel_shares import ATTENTION, KernelShare
+from ktdesk_engine.config import Compute
 from ktdesk_wizard.probe.machine_facts import MachineFacts
 
-DEFAULT_SHARES = {"amx": (0.30, 0.80), "avx512": (0.15, 0.32), "avx2": (0.18, 0.40), "scalar": (0.3, 0.9)}
-"""Of the peak of bytes on vectors, what the kernels reach in prefill, where that was not measured."""
-ATTENTION_SHARES = {"amx": (0.08, 0.30), "avx512": (0.06, 0.15), "avx2": (0.06, 0.25), "scalar": (0.2, 0.9)}
-"""Of the same peak, in attention, whose products are in float32, or on tiles."""
+DEFAULT_SHARES = {"avx512": (0.15, 0.32), "avx2": (0.18, 0.40), "scalar": (0.3, 0.9)}
+"""Of the peak of the arithmetic, what the kernels reach in prefill, where that was not measured."""
+ATTENTION_SHARES = {"avx512": (0.06, 0.15), "avx2": (0.06, 0.25), "scalar": (0.2, 0.9)}
+"""Of the same peak, in attention, whose products are in float32."""
+TILE_SHARE, BFLOAT16_SHARE, TILE_ATTENTION_SHARE = (0.55, 1.40), (0.9, 2.5), (0.08, 0.30)
+"""Of the same peak of vectors, on tiles with 128 rows, where that was not measured: as mixed and as bf16 compute."""
+FLOAT_SHARE = (0.07, 0.18)
+"""Of the same peak, in prefill in float32, of weights that are unpacked as they are used."""
 MEASURED_SHARE = (0.87, 1.20)
 """How far a kernel in a model is off what was measured of it alone: other shapes, other neighbours in the caches."""
-OPS_PER_CYCLE = {"amx": 224.0, "avx512": 224.0, "avx512 without VNNI": 110.0, "avx2": 105.0, "scalar": 10.0}
+OPS_PER_CYCLE = {"avx512": 224.0, "avx512 without VNNI": 110.0, "avx2": 105.0, "scalar": 10.0}
 """A core, two a product, on vectors: measured on one processor, at its base clock."""
 LOOKED_UP = (0.6, 1.2)
 """How far a looked-up peak may be off: clocks under load, ports that differ."""
@@ -42,13 +47,21 @@ class Ceilings:
     peak_ops_s: Range | None
     """Of products of bytes on vectors."""
     isa: str
+    """Of the vectors."""
     kernel_shares: tuple[KernelShare, ...]
     """Of the peak; none: not measured."""
     basis: str
 
-    def share(self, kind: str, type_name: str) -> tuple[float, float]:
+    def share(self, kind: str, type_name: str, compute: Compute = "int8") -> tuple[float, float]:
         """Of the peak, for a kernel on weights of this type: as measured, else as others of its kind, else usual."""
-        of_kind = {share.type: share.share for share in self.kernel_shares if share.kind == kind}
+        on_tiles = compute in ("mixed", "bf16")
+        if compute == "bf16" and kind != ATTENTION:
+            return BFLOAT16_SHARE
+        if compute == "float32" and kind != ATTENTION:
+            return FLOAT_SHARE
+        of_kind = {s.type: s.share for s in self.kernel_shares if s.kind == kind and s.on_tiles == on_tiles}
+        if not of_kind and on_tiles:
+            return TILE_ATTENTION_SHARE if kind == ATTENTION else TILE_SHARE
         if not of_kind:
             return (ATTENTION_SHARES if kind == ATTENTION else DEFAULT_SHARES)[self.isa]
         usual = sum(of_kind.values()) / len(of_kind)
@@ -59,7 +72,7 @@ class Ceilings:
 def ceilings_of(facts: MachineFacts, num_threads: int) -> Ceilings:
     """Measured where they were measured, else from what is printed on the parts, else unknown."""
     read, read_basis = _read(facts)
-    isa = facts.cpu.isa.value or "scalar"
+    isa = _vector_isa(facts)
     peak, peak_basis = _peak(facts, isa, num_threads)
     shares = facts.cpu.kernel_shares.value or ()
     return Ceilings(read, peak, isa, shares, f"bandwidth {read_basis}, arithmetic {peak_basis}")
@@ -77,6 +90,12 @@ def _read(facts: MachineFacts) -> tuple[Range | None, str]:
     if known and len(known) == len(of_nodes):
         return Range(sum(known), sum(known)).times(NOMINAL_SHARE), "looked up (firmware)"
     return None, "unknown"
+
+
+def _vector_isa(facts: MachineFacts) -> str:
+    """Tiles are held against the peak of vectors, too."""
+    isa = facts.cpu.isa.value or "scalar"
+    return "avx512" if isa == "amx" else isa
 
 
 def _peak(facts: MachineFacts, isa: str, num_threads: int) -> tuple[Range | None, str]:

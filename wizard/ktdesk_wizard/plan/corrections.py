@@ -17,7 +17,7 @@ from ktdesk_wizard.probe.machine_facts import MachineFacts
 from ktdesk_wizard.probe.measurement import machine_key
 from ktdesk_wizard.prove.run import MeasuredRun, Phase, SpeedSample
 
-FORMULAS = 1
+FORMULAS = 2
 """Raised when a formula of a plan changes: corrections of the former one are void."""
 LAST_RUNS = 5
 SAME_MODEL_SPREAD = 1.05
@@ -36,12 +36,12 @@ class Conditions:
 
 
 def conditions_of(facts: MachineFacts, wishes: Wishes, build: str) -> Conditions:
-    """Of a run that a plan with these wishes leads to. Compute auto: mixed with AMX, else int8."""
+    """Of a run that a plan with these wishes leads to."""
     isa = facts.cpu.isa.value or "scalar"
     return Conditions(
         machine=machine_key(facts),
         build=build,
-        compute="float32" if wishes.exact else "mixed" if isa == "amx" else "int8",
+        compute=wishes.compute_on(isa),
         isa=isa,
         num_threads=wishes.num_threads or facts.cpu.num_threads.value or 1,
     )

@@ -117,6 +117,7 @@ class Plan:
     cache_type: CacheType
     num_sequences: int
     compute: Compute
+    """As the engine decides it: not auto."""
     isa: str
     num_threads: int
     nodes: tuple[NodeShare, ...]

@@ -54,7 +54,8 @@ def make_plan(
 ) -> Plan:
     """corrections: of runs on this machine. ConfigError where a wish contradicts the model: more context than it was
     trained for, a cache type that its heads do not allow."""
-    compute: Compute = "float32" if wishes.exact else "auto"
+    isa = facts.cpu.isa.value or "scalar"
+    compute = wishes.compute_on(isa)
     available = _available(facts, wishes)
     sizes = _sizes(facts, model, wishes, abilities, compute, available)
     num_threads = wishes.num_threads or facts.cpu.num_threads.value or 1
@@ -62,17 +63,16 @@ def make_plan(
     placement = place(model, cards, sizes) if cards else nothing_placed(model)
     ledger = _ledger(model, sizes, placement, corrections)
     shares, ceilings = placement.shares, ceilings_of(facts, num_threads)
-    packed = sizes.is_packed
 
     def need(other: Sizes) -> int:
         placed = place(model, cards, other) if cards else nothing_placed(model)
         return peak_bytes(_ledger(model, other, placed, corrections), MEMORY, WEIGHTS)
 
     def decode(depth: int) -> Prediction:
-        predicted = predict_decode(model, ceilings, shares, depth, sizes.cache_type, packed)
+        predicted = predict_decode(model, ceilings, shares, depth, sizes.cache_type, compute)
         return predicted if shares else corrections.corrected(predicted, "decode", depth)
 
-    prefill = predict_prefill(model, ceilings, sizes.prefill_chunk, packed)
+    prefill = predict_prefill(model, ceilings, sizes.prefill_chunk, compute)
 
     return Plan(
         model=model.name,
@@ -85,7 +85,7 @@ def make_plan(
         cache_type=sizes.cache_type,
         num_sequences=sizes.num_sequences,
         compute=compute,
-        isa=facts.cpu.isa.value or "scalar",
+        isa=isa,
         num_threads=num_threads,
         nodes=_nodes(facts, num_threads, ledger),
         gpu_parts=placement.parts,
@@ -96,7 +96,7 @@ def make_plan(
         decode=decode(min(SHORT_DEPTH, sizes.context)),
         decode_deep=decode(sizes.context),
         rejected=(*refused, *_rejected(model, sizes, wishes)),
-        notes=tuple(_notes(facts, model, abilities, cards)),
+        notes=tuple(_notes(facts, model, wishes, abilities, cards)),
         command=_command(model, sizes, wishes),
     )
 
@@ -233,7 +233,7 @@ def _rejected(model: PlannedModel, sizes: Sizes, wishes: Wishes) -> Iterator[Rej
             f"its cache takes {cache_gib(model.context_length, sizes)}, more than a quarter of the memory that weights "
             f"leave; --context {model.context_length} asks for it",
         )
-    if wishes.cache_type is None and not wishes.exact:
+    if wishes.cache_type is None and sizes.is_packed:
         exact = replace(sizes, cache_type="float32")
         yield Rejected(
             "a cache in float32",
@@ -241,13 +241,15 @@ def _rejected(model: PlannedModel, sizes: Sizes, wishes: Wishes) -> Iterator[Rej
             "does not show; --cache-type float32 asks for it",
         )
         yield Rejected("a cache in q8_0", "half of the bytes, but answers change; --cache-type q8_0 asks for it")
-    if not wishes.exact:
+    if sizes.is_packed:
         yield Rejected("computing in float32", "exact, but many times slower; --compute float32 asks for it")
 
 
 def _notes(
-    facts: MachineFacts, model: PlannedModel, abilities: EngineAbilities, cards: Sequence[object]
+    facts: MachineFacts, model: PlannedModel, wishes: Wishes, abilities: EngineAbilities, cards: Sequence[object]
 ) -> Iterator[str]:
+    if wishes.compute in ("mixed", "bf16") and facts.cpu.isa.value != "amx":
+        yield f"this processor has no tile registers: {wishes.compute} is int8 here"
     if model.architecture not in abilities.architectures:
         known = ", ".join(sorted(abilities.architectures))
         yield f"this build does not run the architecture {model.architecture!r} (it runs {known}): sizes alone hold"
@@ -269,8 +271,8 @@ def _notes(
 def _command(model: PlannedModel, sizes: Sizes, wishes: Wishes) -> tuple[str, ...]:
     """That runs what was planned."""
     options = ["--context", str(sizes.context)]
-    if wishes.exact:
-        options += ["--compute", "float32"]
+    if wishes.compute != "auto":
+        options += ["--compute", wishes.compute]
     if wishes.cache_type is not None:
         options += ["--cache-type", sizes.cache_type]
     if wishes.num_threads is not None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ktdesk_engine.benchmark import kernel_shares
 from ktdesk_engine.benchmark.kernel_shares import ATTENTION, EXPERTS, MATRIX
-from ktdesk_engine.config import CacheType
+from ktdesk_engine.config import CacheType, Compute
 from ktdesk_wizard.plan.cache import LayerCache, needed_bytes
 from ktdesk_wizard.plan.ceilings import Ceilings, Range
 from ktdesk_wizard.plan.model import EMBEDDING, PlannedModel, PlannedTensor
@@ -19,6 +20,13 @@ from ktdesk_wizard.probe.machine_facts import GpuFacts
 
 DECODE_SHARE = (0.75, 1.05)
 """Of the read bandwidth, in decoding; above 1, for what is small comes from a cache."""
+TILE_DECODE_SHARE = (0.42, 0.65)
+"""The same where single rows go on tiles too (bf16): unpacking for tiles is slower than memory."""
+FLOAT_DECODE_SHARE = (0.010, 0.030)
+"""Of the peak of bytes, in decoding in float32: each weight is unpacked for one product."""
+FLOATS = ("F32", "F16", "BF16")
+TILE_ROWS, UNPACKED_ROWS = 16, 43
+"""Of an expert on tiles: rows that are multiplied at once, and how many take as long as unpacking its weights."""
 LAYER_SECONDS = (30e-6, 120e-6)
 """Of a layer's step besides its bytes: barriers between operations, norms, the choice of experts."""
 CACHE_SHARE = (0.25, 0.80)
@@ -46,15 +54,25 @@ class GpuShare:
 
 
 def predict_decode(
-    model: PlannedModel, ceilings: Ceilings, gpus: Iterable[GpuShare], depth: int, cache_type: CacheType, packed: bool
+    model: PlannedModel,
+    ceilings: Ceilings,
+    gpus: Iterable[GpuShare],
+    depth: int,
+    cache_type: CacheType,
+    compute: Compute,
 ) -> Prediction:
-    """One sequence, at this depth of context."""
+    """One sequence, at this depth of context. compute: decided, not auto."""
     what = f"decode after {depth:,} tokens"
     on_gpu = tuple(gpus)
     if ceilings.read_bytes_s is None:
         return _unknown(what, "the read bandwidth of this machine's memory")
     in_memory = _layers_in_memory(model, on_gpu)
-    lanes = [_memory_lane(model, ceilings.read_bytes_s, on_gpu, packed)]
+    packed = compute != "float32"
+    lanes = [_memory_lane(model, ceilings.read_bytes_s, on_gpu, compute)]
+    if not packed:
+        if ceilings.peak_ops_s is None:
+            return _unknown(what, "the peak of the arithmetic of this machine")
+        lanes.append(_unpacking_lane(model, ceilings.peak_ops_s))
     lanes.append(Lane("steps", f"{len(model.layers)} layers", *(len(model.layers) * s for s in LAYER_SECONDS)))
     if depth and in_memory:
         lanes.append(_cache_lane(in_memory, ceilings.read_bytes_s, depth, cache_type))
@@ -66,19 +84,21 @@ def predict_decode(
 
 
 def predict_prefill(
-    model: PlannedModel, ceilings: Ceilings, chunk: int, packed: bool, num_tokens: int = PROMPT, depth: int = 0
+    model: PlannedModel, ceilings: Ceilings, chunk: int, compute: Compute, num_tokens: int = PROMPT, depth: int = 0
 ) -> Prediction:
-    """On the processor. A prompt reads all experts that any of its tokens uses, once a chunk, beside the arithmetic."""
+    """On the processor. A prompt reads all experts that any of its tokens uses, once a chunk, beside the arithmetic.
+    compute: decided, not auto."""
     what = f"prefill of {num_tokens} tokens"
     if ceilings.read_bytes_s is None or ceilings.peak_ops_s is None:
         return _unknown(what, "the bandwidth or the peak of the arithmetic of this machine")
+    products = _Products(model, ceilings, ceilings.peak_ops_s, compute, num_tokens, min(chunk, num_tokens))
     computing = [
-        _product_lane(model, ceilings, ceilings.peak_ops_s, num_tokens, EXPERTS),
-        _product_lane(model, ceilings, ceilings.peak_ops_s, num_tokens, MATRIX),
-        _attention_lane(model, ceilings, ceilings.peak_ops_s, num_tokens, depth),
+        products.lane(EXPERTS),
+        products.lane(MATRIX),
+        _attention_lane(products, depth),
         _rows_lane(model, ceilings.read_bytes_s, num_tokens),
     ]
-    num_bytes = weight_bytes(model, min(chunk, num_tokens), packed) * -(-num_tokens // chunk)
+    num_bytes = weight_bytes(model, products.chunk, compute != "float32") * -(-num_tokens // chunk)
     read = ceilings.read_bytes_s.times(DECODE_SHARE)
     memory = Lane("memory", f"{num_bytes / 1e9:.2f} GB of weights", *read.seconds(num_bytes))
     best = max(sum(lane.min_seconds for lane in computing), memory.min_seconds)  # side by side
@@ -89,25 +109,73 @@ def predict_prefill(
     return Prediction(what, *speeds, _limiting(lanes), lanes, ceilings.basis)
 
 
-def _product_lane(model: PlannedModel, ceilings: Ceilings, peak: Range, num_tokens: int, kind: str) -> Lane:
-    """Of the routed experts, or of all other matrices of the layers."""
-    ops = best = worst = 0.0
-    for type_name, values in _active_values(model, kind == EXPERTS).items():
-        of_type = 2.0 * num_tokens * values
-        fast, slow = peak.times(ceilings.share(kind, type_name)).seconds(of_type)
-        ops, best, worst = ops + of_type, best + fast, worst + slow
-    return Lane(kind, f"{ops / 1e12:.2f} T operations", best, worst)
+@dataclass(frozen=True)
+class _Products:
+    """Of the tokens of a prompt."""
+
+    model: PlannedModel
+    ceilings: Ceilings
+    peak: Range
+    compute: Compute
+    num_tokens: int
+    chunk: int
+    """Of them that are computed together."""
+
+    def lane(self, kind: str) -> Lane:
+        """Of the routed experts, or of all other matrices of the layers."""
+        ops = best = worst = 0.0
+        for type_name, values in _active_values(self.model, kind == EXPERTS).items():
+            of_type = 2.0 * self.num_tokens * values
+            fast, slow = self.peak.times(self._share(kind, type_name)).seconds(of_type)
+            ops, best, worst = ops + of_type, best + fast, worst + slow
+        return Lane(kind, f"{ops / 1e12:.2f} T operations", best, worst)
+
+    def _share(self, kind: str, type_name: str) -> tuple[float, float]:
+        """On tiles the shares are of many rows; with few, unpacking weighs more. mixed takes what is faster."""
+        share = self.ceilings.share(kind, type_name, self.compute)
+        if self.compute not in ("mixed", "bf16"):
+            return share
+        measured_rows = kernel_shares.T * (kernel_shares.K / kernel_shares.E if kind == EXPERTS else 1)
+        few = _tile_efficiency(self._rows(kind)) / _tile_efficiency(measured_rows)
+        on_tiles = share[0] * few, share[1] * few
+        if self.compute == "bf16":
+            return on_tiles
+        on_vectors = self.ceilings.share(kind, type_name)
+        return max(on_tiles[0], on_vectors[0]), max(on_tiles[1], on_vectors[1])
+
+    def _rows(self, kind: str) -> float:
+        """That one matrix is multiplied with."""
+        of_expert = self.model.num_used / self.model.num_experts if self.model.num_experts else 1.0
+        return self.chunk * (of_expert if kind == EXPERTS else 1.0)
 
 
-def _attention_lane(model: PlannedModel, ceilings: Ceilings, peak: Range, num_tokens: int, depth: int) -> Lane:
+def _tile_efficiency(num_rows: float) -> float:
+    """Of the time on tiles, what is not unpacking."""
+    return max(num_rows, 1.0) / (max(num_rows, TILE_ROWS) + UNPACKED_ROWS)
+
+
+def _attention_lane(products: _Products, depth: int) -> Lane:
     """Each token with all before it: a product with the key and one with the value, for each head."""
+    model, ceilings = products.model, products.ceilings
     ops = sum(
-        2.0 * model.num_heads * _looked_at(layer, num_tokens, depth) * _lengths(layer)
+        2.0 * model.num_heads * _looked_at(layer, products.num_tokens, depth) * _lengths(layer)
         for layer in model.layers
         if layer.kind != "recurrent"
     )
-    seconds = peak.times(ceilings.share(ATTENTION, "f16")).seconds(ops)
+    seconds = products.peak.times(ceilings.share(ATTENTION, "f16", products.compute)).seconds(ops)
     return Lane("attention", f"{ops / 1e12:.2f} T operations", *seconds)
+
+
+def _unpacking_lane(model: PlannedModel, peak: Range) -> Lane:
+    """Of one token in float32."""
+    share = model.num_used / model.num_experts if model.num_experts else 1.0
+    values = sum(
+        tensor.num_values * (share if tensor.is_expert else 1.0)
+        for tensor in model.tensors
+        if tensor.is_matrix and tensor.type_name not in FLOATS and (tensor.name != EMBEDDING or model.is_tied)
+    )
+    seconds = peak.times(FLOAT_DECODE_SHARE).seconds(2.0 * values)
+    return Lane("unpacking", f"{values / 1e9:.2f} G weights", *seconds)
 
 
 def _looked_at(layer: LayerCache, num_tokens: int, depth: int) -> float:
@@ -151,9 +219,10 @@ def _read_bytes(model: PlannedModel, tensor: PlannedTensor, packed: bool) -> flo
     return tensor.memory_bytes(packed)
 
 
-def _memory_lane(model: PlannedModel, read: Range, gpus: tuple[GpuShare, ...], packed: bool) -> Lane:
+def _memory_lane(model: PlannedModel, read: Range, gpus: tuple[GpuShare, ...], compute: Compute) -> Lane:
+    packed = compute != "float32"
     num_bytes = weight_bytes(model, 1, packed) - sum(_gpu_weight_bytes(model, share, packed) for share in gpus)
-    speed = read.times(DECODE_SHARE)
+    speed = read.times(TILE_DECODE_SHARE if compute == "bf16" else DECODE_SHARE)
     return Lane("memory", f"{num_bytes / 1e9:.2f} GB of weights", num_bytes / speed.high, num_bytes / speed.low)
 
 

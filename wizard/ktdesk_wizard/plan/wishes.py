@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Literal
 
-from ktdesk_engine.config import CacheType
+from ktdesk_engine.config import COMPUTES, CacheType, Compute
 from ktdesk_engine.models.registry import families
 from ktdesk_wizard.errors import WishError
 
@@ -20,8 +20,7 @@ class Wishes:
     cache_type: CacheType | None = None
     num_sequences: int = 1
     num_threads: int | None = None
-    exact: bool = False
-    """Compute in float32, with the weights in the file."""
+    compute: Compute = "auto"
     max_memory_bytes: int | None = None
     """Of main memory, for all of ktdesk."""
     max_gpu_bytes: int | None = None
@@ -35,10 +34,18 @@ class Wishes:
                 raise WishError(f"{name} must be at least 1: {value}")
         if self.num_sequences < 1:
             raise WishError(f"num_sequences must be at least 1: {self.num_sequences}")
+        if self.compute not in COMPUTES:
+            raise WishError(f"compute must be one of {', '.join(COMPUTES)}: {self.compute!r}")
         if self.devices not in DEVICES:
             raise WishError(f"devices must be one of {', '.join(DEVICES)}: {self.devices!r}")
         if self.devices == "cpu" and self.max_gpu_bytes is not None:
             raise WishError("max_gpu_bytes contradicts devices 'cpu': leave one of them out")
+
+    def compute_on(self, isa: str) -> Compute:
+        """What the engine makes of it (`ktdesk_engine.compute.decide_compute`)."""
+        if isa != "amx":
+            return "float32" if self.compute == "float32" else "int8"
+        return "mixed" if self.compute == "auto" else self.compute
 
 
 @dataclass(frozen=True)

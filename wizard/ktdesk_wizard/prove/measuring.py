@@ -107,11 +107,10 @@ def _ceilings(facts: MachineFacts, read: float, peak: float) -> Ceilings:
 
 def _planned(conditions: Conditions, kind: RowKind, ceilings: Ceilings) -> Prediction:
     model, config = conditions.model, conditions.config
-    is_packed = config.compute != "float32"
     if kind.phase == "prefill":
-        return predict_prefill(model, ceilings, config.prefill_chunk, is_packed, kind.num_tokens, kind.depth)
+        return predict_prefill(model, ceilings, config.prefill_chunk, config.compute, kind.num_tokens, kind.depth)
     assert config.cache_type is not None
-    return predict_decode(model, ceilings, (), kind.depth + kind.num_tokens // 2, config.cache_type, is_packed)
+    return predict_decode(model, ceilings, (), kind.depth + kind.num_tokens // 2, config.cache_type, config.compute)
 
 
 def memory_sample(conditions: Conditions, num_tokens: int) -> MemorySample | None:
@@ -124,7 +123,7 @@ def memory_sample(conditions: Conditions, num_tokens: int) -> MemorySample | Non
         context=num_tokens,
         cache_type=config.cache_type,
         num_threads=config.num_threads,
-        exact=config.compute == "float32",
+        compute=config.compute,
         devices="cpu",
     )
     plan = make_plan(conditions.facts, conditions.model, wishes, engine_abilities())

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from ktdesk_engine.config import CacheType
+from ktdesk_engine.config import CacheType, Compute
 
 Part = Literal["rehearse", "load", "smoke", "prove"]
 
@@ -20,7 +20,7 @@ class Task:
     data_folder: str
     context: int
     cache_type: CacheType
-    compute: Literal["auto", "float32"]
+    compute: Compute
     num_threads: int | None
     is_rehearsal: bool
     """Without weights: the file may have holes for them."""

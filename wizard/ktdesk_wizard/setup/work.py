@@ -199,7 +199,7 @@ class Work:
             data_folder=str(self._data_folder),
             context=self.plan.context,
             cache_type=self.plan.cache_type,
-            compute="float32" if self._wanted.wishes.exact else "auto",
+            compute=self._wanted.wishes.compute,
             num_threads=self._wanted.wishes.num_threads,
             is_rehearsal=is_rehearsal,
         )
