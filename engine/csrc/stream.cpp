@@ -14,13 +14,13 @@ Stream::Stream(WorkerPool& pool) : pool_(pool), arena_(std::make_shared<Arena>()
 }
 
 Stream::~Stream() {
-    pool_.stream = nullptr;
     {
         const std::lock_guard lock(mutex_);
         stop_ = true;
     }
     submitted_.notify_all();
     thread_.join();
+    pool_.stream = nullptr;  // not before: what is still in the queue asks it for its delay
 }
 
 void Stream::submit(std::function<void()> operation) {

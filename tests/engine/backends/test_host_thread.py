@@ -72,6 +72,15 @@ def test_a_call_returns_before_a_slow_operation_is_done(cpu: CpuBackend) -> None
     assert submitted - started < time.perf_counter() - started
 
 
+def test_one_that_is_let_go_does_what_it_was_told_before(cpu: CpuBackend) -> None:
+    hasty = HostThreadAccelerator(cpu.pool, delays=Delays(each=0.001))
+    x = ones = np.ones((1, H), np.float32)
+    for _ in range(30):
+        x = hasty.add(x, ones)
+    del hasty
+    np.testing.assert_array_equal(x, 31 * ones)
+
+
 def test_a_failed_operation_is_found_once_and_skips_those_behind_it(accelerator: HostThreadAccelerator) -> None:
     untouched = np.ones((1, H), np.float32)
     accelerator.fail("the device is lost")
