@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Literal
 
 from ktdesk_engine.config import COMPUTES, CacheType, Compute
@@ -58,5 +57,5 @@ class EngineAbilities:
 
 
 def engine_abilities() -> EngineAbilities:
-    """Of this build."""
-    return EngineAbilities(frozenset(families()), find_spec("ktdesk_engine.backends.cuda") is not None)
+    """Of this build. Its kernels for cards have not run on one, and no command hands them a plan: it has none."""
+    return EngineAbilities(frozenset(families()), has_gpu=False)
