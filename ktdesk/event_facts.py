@@ -17,6 +17,7 @@ def facts_of(event: StreamEvent) -> dict[str, Any]:
         "token_ids": list(event.token_ids),
         "logprobs": [[list(pair) for pair in _pairs(entry)] for entry in event.logprobs],
         "finish_reason": event.finish_reason,
+        "stop_string": event.stop_string,
         "timings": None if event.timings is None else asdict(event.timings),
     }
 
@@ -28,6 +29,7 @@ def event_of(facts: dict[str, Any]) -> StreamEvent:
         tuple(facts["token_ids"]),
         tuple(_logprobs(pairs) for pairs in facts["logprobs"]),
         facts["finish_reason"],
+        facts["stop_string"],
         None if timings is None else Timings(**timings),
     )
 

@@ -63,6 +63,8 @@ class StreamEvent:
     """One for each token id, if asked for."""
     finish_reason: FinishReason | None = None
     """On the last event."""
+    stop_string: str | None = None
+    """On the last event, where one ended the answer."""
     timings: Timings | None = None
     """On the last event."""
 
@@ -95,16 +97,17 @@ class Answer:
         """Chooses a token and says what it adds. logits: (V,)."""
         token_id = self._choose(logits)
         if token_id in self._end_ids:
-            return StreamEvent(self._rest().text, (), finish_reason="stop")
+            rest = self._rest()
+            return StreamEvent(rest.text, (), finish_reason="stop", stop_string=rest.stop)
         self.token_ids.append(token_id)
         passed = self._stops.push(self._decoder.push(token_id))
         logprobs = self._logprobs(logits, token_id)
         if passed.is_stopped:
-            return StreamEvent(passed.text, (token_id,), logprobs, "stop")
+            return StreamEvent(passed.text, (token_id,), logprobs, "stop", passed.stop)
         if self.num_answer_tokens >= self._max_tokens:
             rest = self._rest()
             reason: FinishReason = "stop" if rest.is_stopped else "length"
-            return StreamEvent(passed.text + rest.text, (token_id,), logprobs, reason)
+            return StreamEvent(passed.text + rest.text, (token_id,), logprobs, reason, rest.stop)
         return StreamEvent(passed.text, (token_id,), logprobs)
 
     def timings(
@@ -131,7 +134,7 @@ class Answer:
     def _rest(self) -> Passed:
         """What decoder and stop strings still hold. Half a character at the end may be what a stop string asks for."""
         passed = self._stops.push(self._decoder.flush())
-        return passed if passed.is_stopped else Passed(passed.text + self._stops.flush(), False)
+        return passed if passed.is_stopped else Passed(passed.text + self._stops.flush())
 
     def _logprobs(self, logits: Floats, token_id: int) -> tuple[TokenLogprobs, ...]:
         num_top = self._request.num_logprobs

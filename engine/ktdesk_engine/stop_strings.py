@@ -9,7 +9,12 @@ from typing import NamedTuple
 class Passed(NamedTuple):
     text: str
     """What may be shown."""
-    is_stopped: bool
+    stop: str | None = None
+    """The stop string that came."""
+
+    @property
+    def is_stopped(self) -> bool:
+        return self.stop is not None
 
 
 class StopStrings:
@@ -22,13 +27,14 @@ class StopStrings:
     def push(self, text: str) -> Passed:
         """The text that is now sure; a stop string and what follows it never comes out."""
         text = self._held + text
-        found = [index for stop in self._stops if (index := text.find(stop)) >= 0]
+        found = [(index, stop) for stop in self._stops if (index := text.find(stop)) >= 0]
         if found:
             self._held = ""
-            return Passed(text[: min(found)], True)
+            index, stop = min(found)
+            return Passed(text[:index], stop)
         sure = len(text) - self._longest_beginning(text)
         self._held = text[sure:]
-        return Passed(text[:sure], False)
+        return Passed(text[:sure])
 
     def flush(self) -> str:
         """What was held back: no stop string came of it."""

@@ -26,6 +26,8 @@ class Chunk:
     token_ids: tuple[int, ...] = ()
     logprobs: tuple[TokenLogprobs, ...] = ()
     finish_reason: FinishReason | None = None
+    stop_string: str | None = None
+    """On the last chunk, where one ended the answer."""
     usage: Usage | None = None
     """On the last chunk."""
 
@@ -65,6 +67,7 @@ class WholeAnswer:
     calls: list[ToolCall] = field(default_factory=list)
     logprobs: list[TokenLogprobs] = field(default_factory=list)
     finish_reason: FinishReason = "stop"
+    stop_string: str | None = None
     usage: Usage = field(default_factory=Usage)
 
     def add(self, chunk: Chunk) -> None:
@@ -79,6 +82,7 @@ class WholeAnswer:
                 self.calls[part.index].arguments += part.text
         self.logprobs += chunk.logprobs
         self.finish_reason = chunk.finish_reason or self.finish_reason
+        self.stop_string = chunk.stop_string
         self.usage = chunk.usage or self.usage
 
 
@@ -94,7 +98,7 @@ async def answer_chunks(model: ServedModel, prepared: Prepared) -> AsyncGenerato
                 parts = merged([*parts, *parser.finish(is_cut=event.finish_reason == "length")])
             if parser.num_calls > 1 and not prepared.parallel_calls:
                 usage = Usage(len(prepared.request.token_ids), num_tokens)
-                yield Chunk(_first_call_only(parts), event.token_ids, event.logprobs, "tool_calls", usage)
+                yield Chunk(_first_call_only(parts), event.token_ids, event.logprobs, "tool_calls", usage=usage)
                 return
             yield _chunk(event, tuple(parts), parser)
 
@@ -169,7 +173,7 @@ def _chunk(event: StreamEvent, parts: tuple[Part, ...], parser: AnswerParser) ->
     if reason == "stop" and parser.num_calls:
         reason = "tool_calls"
     usage = None if event.timings is None else _usage(event.timings)
-    return Chunk(parts, event.token_ids, event.logprobs, reason, usage)
+    return Chunk(parts, event.token_ids, event.logprobs, reason, event.stop_string, usage)
 
 
 def _usage(timings: Timings) -> Usage:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import uuid
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -13,7 +13,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from ktdesk.server.answering import Call, answered
-from ktdesk.server.answers import Chunk, ToolCall, Usage, WholeAnswer, answer_chunks, whole_answer
+from ktdesk.server.answers import Chunk, FinishReason, ToolCall, Usage, WholeAnswer, answer_chunks, whole_answer
 from ktdesk.server.anthropic_types import MessagesBody, PromptBody
 from ktdesk.server.anthropic_wishes import message_wanted, prompt_wanted
 from ktdesk.server.errors import refusal_of
@@ -36,7 +36,7 @@ def anthropic_routes(host: ModelHost) -> APIRouter:
             request,
             Call(body.model, body.stream is True, body.deadline_seconds),
             lambda model: model.prepare_chat(message_wanted(body)),
-            MessageWriter,
+            lambda model, prepared: MessageWriter(model, prepared, body.stop_sequences or ()),
         )
 
     @router.post("/v1/messages/count_tokens", operation_id="count_message_tokens")
@@ -47,20 +47,18 @@ def anthropic_routes(host: ModelHost) -> APIRouter:
     return router
 
 
-def _whole(model: ServedModel, answer: WholeAnswer) -> dict[str, Any]:
+def _blocks(answer: WholeAnswer) -> list[dict[str, Any]]:
     blocks: list[dict[str, Any]] = []
     if answer.reasoning:
         blocks.append({"type": "thinking", "thinking": answer.reasoning, "signature": ""})
     if answer.content:
         blocks.append({"type": "text", "text": answer.content})
-    blocks += [_tool_use(call) for call in answer.calls]
-    message = _message(model, STOP_REASONS[answer.finish_reason])
-    return {**message, "content": blocks, "usage": _usage(answer.usage)}
+    return blocks + [_tool_use(call) for call in answer.calls]
 
 
-def _message(model: ServedModel, stop_reason: str | None) -> dict[str, Any]:
+def _message(model: ServedModel) -> dict[str, Any]:
     head = {"id": f"msg_{uuid.uuid4().hex}", "type": "message", "role": "assistant", "model": model.name}
-    return {**head, "content": [], "stop_reason": stop_reason, "stop_sequence": None}
+    return {**head, "content": [], "stop_reason": None, "stop_sequence": None}
 
 
 def _tool_use(call: ToolCall) -> dict[str, Any]:
@@ -89,14 +87,19 @@ def _usage(usage: Usage) -> dict[str, int]:
 class MessageWriter:
     """One message: blocks of thinking, text and tool use, one after another."""
 
-    def __init__(self, model: ServedModel, prepared: Prepared) -> None:
+    def __init__(self, model: ServedModel, prepared: Prepared, stop_sequences: Sequence[str]) -> None:
+        """stop_sequences: of the request; the model's template may have others, which nobody is told of."""
         self._model = model
         self._prepared = prepared
+        self._stop_sequences = stop_sequences
         self._num_blocks = 0
         self._open_kind: type[Part] | None = None
 
     async def whole(self) -> dict[str, Any]:
-        return _whole(self._model, await whole_answer(self._model, self._prepared))
+        answer = await whole_answer(self._model, self._prepared)
+        blocks = _blocks(answer)
+        stop = self._stop(answer.finish_reason, answer.stop_string)
+        return {**_message(self._model), "content": blocks, **stop, "usage": _usage(answer.usage)}
 
     async def texts(self) -> AsyncGenerator[str, None]:
         has_begun = False
@@ -115,7 +118,7 @@ class MessageWriter:
 
     def _start(self) -> str:
         usage = _usage(Usage(len(self._prepared.request.token_ids)))
-        return _event("message_start", message={**_message(self._model, None), "usage": usage})
+        return _event("message_start", message={**_message(self._model), "usage": usage})
 
     def _of_chunk(self, chunk: Chunk) -> Iterator[str]:
         for part in chunk.parts:
@@ -126,9 +129,14 @@ class MessageWriter:
                 yield _event("content_block_delta", index=self._num_blocks - 1, delta=_delta(part))
         if chunk.finish_reason is not None:
             yield from self._close_block()
-            delta = {"stop_reason": STOP_REASONS[chunk.finish_reason], "stop_sequence": None}
+            delta = self._stop(chunk.finish_reason, chunk.stop_string)
             yield _event("message_delta", delta=delta, usage=_usage(chunk.usage or Usage()))
             yield _event("message_stop")
+
+    def _stop(self, reason: FinishReason, stop_string: str | None) -> dict[str, str | None]:
+        if reason == "stop" and stop_string in self._stop_sequences:
+            return {"stop_reason": "stop_sequence", "stop_sequence": stop_string}
+        return {"stop_reason": STOP_REASONS[reason], "stop_sequence": None}
 
     def _open_block(self, part: Part) -> str:
         self._open_kind = _block_kind(part)

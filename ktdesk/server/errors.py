@@ -57,6 +57,13 @@ class NotReadyError(ApiError):
     kind = "unavailable"
 
 
+def not_now(message: str, code: str, retry_after_seconds: float | None = None) -> NotReadyError:
+    """With when to ask again."""
+    error = NotReadyError(message, code=code)
+    error.retry_after_seconds = retry_after_seconds or 1.0
+    return error
+
+
 @dataclass(frozen=True)
 class Refusal:
     """An error on its way to a client."""

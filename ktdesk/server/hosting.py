@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 from ktdesk.server.deadline import Deadline
-from ktdesk.server.errors import NotReadyError
+from ktdesk.server.errors import not_now
 from ktdesk.server.known_models import KnownModel, KnownModels
 from ktdesk.server.memory_guard import MemoryGuard
 from ktdesk.server.model_headers import ModelHeaders
 from ktdesk.server.opening import OpenSettings, Tell, open_model
-from ktdesk.server.places import Health, Place
+from ktdesk.server.places import Health, LoadingStoppedError, Place
 from ktdesk.server.served_model import ServedModel
 from ktdesk.server.settings import ServerSettings
 from ktdesk_engine.errors import BusyError, ResourceError
 from ktdesk_engine.load_progress import LoadProgress
-
-
-class LoadingStoppedError(Exception):
-    """The server was told to stop while the model loaded."""
 
 
 class ModelHost:
@@ -124,14 +119,7 @@ class ModelHost:
             place = self._place(known)
             self._check_queue(place)
             uses.enter_context(place.used())
-        deadline = deadline or Deadline(self.settings.deadline_seconds)
-        await _until_done(place.opened, deadline)
-        model = place.model
-        if model is None:
-            raise _not_loaded(place)
-        if place.health.stage == "failed":
-            raise _not_now(f"{place.known.name} failed: {place.health.reason}", "failed")
-        return model
+        return await place.ready(deadline or Deadline(self.settings.deadline_seconds))
 
     def close_unused(self, idle_seconds: float) -> None:
         """Those of several that nobody has asked for so long."""
@@ -157,7 +145,7 @@ class ModelHost:
     def _place(self, known: KnownModel) -> Place:
         """The model's, which is ready or begins to load. With the lock held."""
         if self._is_stopping:
-            raise _not_now("the server is stopping and takes no more requests", "stopping")
+            raise not_now("the server is stopping and takes no more requests", "stopping")
         place = self._places.get(known.path)
         if place is not None and place.has_lost_accelerator and self.settings.falls_back:
             self._leave_accelerator(place)
@@ -181,12 +169,12 @@ class ModelHost:
         loading = [place for place in places if not place.opened.done()]
         if loading:
             what = f"{loading[0].known.name} loads ({loading[0].percent:.0f} %)"
-            raise _not_now(f"{known.name} cannot be loaded now: {what}; try again", "loading", loading[0].seconds_left)
+            raise not_now(f"{known.name} cannot be loaded now: {what}; try again", "loading", loading[0].seconds_left)
         in_use = [place for place in places if not place.is_idle]
         if len(in_use) >= self.settings.max_models:
             names = " and ".join(place.known.name for place in in_use)
             message = f"{known.name} cannot be loaded now: {names} is answering, and --models-loaded is"
-            raise _not_now(f"{message} {self.settings.max_models}; try again when nothing runs", "busy")
+            raise not_now(f"{message} {self.settings.max_models}; try again when nothing runs", "busy")
 
     def _check_queue(self, place: Place) -> None:
         """BusyError where too many wait for it to be loaded, or would wait too long."""
@@ -252,7 +240,7 @@ class ModelHost:
             busy = [other.known.name for other in leaving if not other.is_idle]
             if busy or len(self._places) - len(leaving) > self.settings.max_models:
                 names = " and ".join(busy) or "another model"
-                raise _not_now(f"{place.known.name} cannot be loaded now: {names} is answering; try again", "busy")
+                raise not_now(f"{place.known.name} cannot be loaded now: {names} is answering; try again", "busy")
             for other in leaving:
                 del self._places[other.known.path]
         return leaving
@@ -268,30 +256,3 @@ class ModelHost:
     def _tell_failure(self, place: Place, error: BaseException) -> None:
         if place.known.path != self.path and not isinstance(error, LoadingStoppedError):
             self._tell(f"{place.known.name} cannot be loaded: {' '.join(str(error).split())}")
-
-
-async def _until_done(opened: Future[ServedModel], deadline: Deadline) -> None:
-    """Whether it went well or not. Who stops waiting does not end the loading."""
-    done, seconds_left = asyncio.Event(), deadline.seconds_left()
-    loop = asyncio.get_running_loop()
-    opened.add_done_callback(lambda _: loop.call_soon_threadsafe(done.set))
-    try:
-        await asyncio.wait_for(done.wait(), seconds_left)
-    except asyncio.TimeoutError:
-        raise deadline.error() from None
-
-
-def _not_loaded(place: Place) -> NotReadyError:
-    failure = place.opened.exception()
-    if isinstance(failure, NotReadyError):
-        return failure
-    if isinstance(failure, LoadingStoppedError):
-        return _not_now("the server is stopping and takes no more requests", "stopping")
-    reason = " ".join(str(failure).split()) or type(failure).__name__
-    return NotReadyError(f"{place.known.name} cannot be loaded: {reason}", code="not_loaded")
-
-
-def _not_now(message: str, code: str, retry_after_seconds: float | None = None) -> NotReadyError:
-    error = NotReadyError(message, code=code)
-    error.retry_after_seconds = retry_after_seconds or 1.0
-    return error

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Literal
 
+from ktdesk.server.deadline import Deadline
+from ktdesk.server.errors import NotReadyError, not_now
 from ktdesk.server.known_models import KnownModel
 from ktdesk.server.served_model import ServedModel
 from ktdesk_engine.errors import AcceleratorLostError
@@ -23,6 +26,10 @@ class Health:
     stage: Stage
     percent: float
     reason: str | None = None
+
+
+class LoadingStoppedError(Exception):
+    """The server was told to stop while the model loaded."""
 
 
 class Place:
@@ -68,6 +75,27 @@ class Place:
         """Since somebody used it last."""
         return time.monotonic() - self.last_used
 
+    async def ready(self, deadline: Deadline) -> ServedModel:
+        """Once it is loaded. Who stops waiting does not end the loading. DeadlineError; NotReadyError where it is not
+        to be had."""
+        done, loop = asyncio.Event(), asyncio.get_running_loop()
+
+        def wake(_: object) -> None:
+            with suppress(RuntimeError):  # the server has ended meanwhile
+                loop.call_soon_threadsafe(done.set)
+
+        self.opened.add_done_callback(wake)
+        try:
+            await asyncio.wait_for(done.wait(), deadline.seconds_left())
+        except asyncio.TimeoutError:
+            raise deadline.error() from None
+        model = self.model
+        if model is None:
+            raise self._not_loaded()
+        if model.answers.failure is not None:
+            raise not_now(f"{self.known.name} failed: {self.health.reason}", "failed")
+        return model
+
     @contextmanager
     def used(self) -> Iterator[None]:
         """It is not closed for another as long as this lasts."""
@@ -89,3 +117,12 @@ class Place:
         if self.model is not None:
             self.model.close()
         self.opened = Future()
+
+    def _not_loaded(self) -> NotReadyError:
+        failure = self.opened.exception()
+        if isinstance(failure, NotReadyError):
+            return failure
+        if isinstance(failure, LoadingStoppedError):
+            return not_now("the server is stopping and takes no more requests", "stopping")
+        reason = " ".join(str(failure).split()) or type(failure).__name__
+        return NotReadyError(f"{self.known.name} cannot be loaded: {reason}", code="not_loaded")

@@ -106,6 +106,25 @@ def test_openai_reasoning_is_apart(openai_api: openai.OpenAI, with_tools: Runnin
     assert message.content == ""
 
 
+def test_anthropic_a_stop_sequence_is_named(anthropic_api: anthropic.Anthropic, with_tools: RunningServer) -> None:
+    wish: dict[str, Any] = {
+        "model": with_tools.model,
+        "max_tokens": 8,
+        "messages": [{"role": "user", "content": "hi"}],
+        "extra_body": {"temperature": 0},
+    }
+    plain = anthropic_api.messages.create(**wish)
+    assert (plain.stop_reason, plain.stop_sequence) == ("max_tokens", None)
+    (block,) = plain.content
+    assert block.type == "text"
+    wish["stop_sequences"] = ["no such text", block.text[3:5]]
+    stopped = anthropic_api.messages.create(**wish)
+    assert (stopped.stop_reason, stopped.stop_sequence) == ("stop_sequence", block.text[3:5])
+    with anthropic_api.messages.stream(**wish) as stream:
+        last = stream.get_final_message()
+    assert (last.stop_reason, last.stop_sequence) == ("stop_sequence", block.text[3:5])
+
+
 def test_anthropic_a_message_is_answered_whole_and_streamed(
     anthropic_api: anthropic.Anthropic, with_tools: RunningServer
 ) -> None:
