@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
@@ -94,6 +95,8 @@ class KtdeskApp(App[None]):
 
     def on_ready(self) -> None:
         self._watch_link()
+        if _has_terminal():
+            self.set_interval(SECONDS_BETWEEN_LOOKS, self._leave_without_terminal)
 
     @work(exclusive=True, group="link")
     async def _watch_link(self) -> None:
@@ -232,6 +235,18 @@ class KtdeskApp(App[None]):
             with suppress(NotImplementedError, RuntimeError, ValueError):  # not in the main thread, as in tests
                 loop.add_signal_handler(number, self.exit, None, 128 + number)
 
+    def _leave_without_terminal(self) -> None:
+        """A terminal that goes away without a signal leaves an input behind that is always at its end."""
+        if not _has_terminal():
+            self.exit(None, 128 + signal.SIGHUP)
+
     def _fatal_error(self) -> None:
         """Instead of textual's own page: the command line tells the error in a line, and in full with --debug."""
         self._close_messages_no_wait()
+
+
+def _has_terminal() -> bool:
+    try:
+        return sys.__stdin__ is not None and sys.__stdin__.isatty()
+    except ValueError:  # closed
+        return False

@@ -101,6 +101,12 @@ class AppInTerminal:
         self.press(QUIT)
         return self.wait()
 
+    def hang_up(self) -> int:
+        """The terminal goes away, and no signal says so. The exit code."""
+        os.close(self._terminal)
+        self._terminal = os.open(os.devnull, os.O_RDWR)
+        return self._process.wait(WAIT_SECONDS)
+
     def close(self) -> None:
         """Whatever it does."""
         if self._process.poll() is None:
