@@ -26,6 +26,7 @@ class ChatOptions(NamedTuple):
 
 
 class ChatOptionsDialog(Dialog[ChatOptions]):
+    AUTO_FOCUS = ""
     HELP = "What is left empty is as the model's file recommends. A preset fills the fields in."
     DEFAULT_CSS = """
     ChatOptionsDialog {
@@ -50,6 +51,10 @@ class ChatOptionsDialog(Dialog[ChatOptions]):
         super().__init__("Chat options")
         self._now = now
         self._presets = {**STARTING_PRESETS, **presets}
+
+    def on_mount(self) -> None:
+        """From its beginning: going to the field would scroll what stands above it away."""
+        self.query_one("#system").focus(scroll_visible=False)
 
     def compose_body(self) -> ComposeResult:
         yield Label("System prompt: what the model is told first")

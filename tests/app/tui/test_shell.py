@@ -79,8 +79,7 @@ def test_help_and_the_palette_open_by_key_and_close_again() -> None:
 @pytest.mark.parametrize("size", [(20, 5), (1, 1), (39, 24), (80, 9)])
 def test_a_terminal_that_is_too_small_is_told_and_growing_mends_it(size: tuple[int, int]) -> None:
     async def script(pilot: Pilot[None]) -> None:
-        text = " ".join(shown(pilot.app).split())
-        assert size == (1, 1) or NO_ROOM[:10] in text
+        await until(pilot, lambda: size == (1, 1) or NO_ROOM[:10] in " ".join(shown(pilot.app).split()))
         await pilot.resize_terminal(80, 24)
         await until(pilot, lambda: "F2 Chat" in shown(pilot.app))
         assert "needs" not in shown(pilot.app)
