@@ -58,7 +58,7 @@ class ChatOptionsDialog(Dialog[ChatOptions]):
 
     def compose_body(self) -> ComposeResult:
         yield Label("System prompt: what the model is told first")
-        yield TextArea(self._now.system, id="system", tab_behavior="focus")
+        yield _text_field(self._now.system, "system")
         with Horizontal(classes="pair"):
             yield Label("Preset")
             yield Select([(name, name) for name in self._presets], prompt="take one", id="preset")
@@ -77,7 +77,7 @@ class ChatOptionsDialog(Dialog[ChatOptions]):
             leaves_out = "1" if self._now.sampling.get(LEAVE_OUT) else "0"
             yield Select(LEAVE_OUT_CHOICES, value=leaves_out, allow_blank=False, id=LEAVE_OUT)
         yield Label("Tools: functions as JSON. Calls are shown; you write what they gave")
-        yield TextArea(self._now.tools, id="tools", tab_behavior="focus")
+        yield _text_field(self._now.tools, "tools")
         with Horizontal(classes="pair"):
             yield Label("Keep as a preset named")
             yield Input(id="preset-name", placeholder="leave empty to keep none")
@@ -118,3 +118,9 @@ class ChatOptionsDialog(Dialog[ChatOptions]):
         tools = self.query_one("#tools", TextArea).text
         tools_of(tools)
         return ChatOptions(self.query_one("#system", TextArea).text, sampling, tools, preset)
+
+
+def _text_field(text: str, name: str) -> TextArea:
+    field = TextArea(text, id=name, tab_behavior="focus")
+    field.cursor_blink = False
+    return field

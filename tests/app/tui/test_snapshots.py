@@ -68,13 +68,22 @@ async def open_conversation(pilot: Pilot[None], *, with_list: bool) -> None:
     await pilot.pause(0.1)
 
 
+async def settle(pilot: Pilot[None]) -> None:
+    """Until the picture stays the same for a while: a busy machine takes its time."""
+    last, num_same = "", 0
+    while num_same < 5:
+        await pilot.pause(0.1)
+        now = shown(pilot.app)
+        last, num_same = now, num_same + 1 if now == last else 0
+
+
 def compare(
     snap_compare: Compare, link: LinkState, size: tuple[int, int], script: Callable[..., Awaitable[None]]
 ) -> None:
     async def settled(pilot: Pilot[None]) -> None:
         await until(pilot, lambda: pilot.app.link_state is not None)  # type: ignore[attr-defined]
         await script(pilot)
-        await pilot.pause(0.3)
+        await settle(pilot)
 
     assert snap_compare(make_app(FakeLink(link)), terminal_size=size, run_before=settled)
 
@@ -136,7 +145,7 @@ def test_options_of_a_chat(snap_compare: Compare, size: tuple[int, int]) -> None
     async def script(pilot: Pilot[None]) -> None:
         await pilot.press("f8")
         await until(pilot, lambda: "System prompt" in shown(pilot.app) or "Preset" in shown(pilot.app))
-        await pilot.pause(0.2)
+        await settle(pilot)
         pilot.app.screen.query_one(".dialog").scroll_home(animate=False, immediate=True)  # the cursor scrolls, at times
 
     compare(snap_compare, READY, size, script)
