@@ -81,7 +81,7 @@ class Metadata(Body):
 
 
 class PromptBody(Body):
-    model: str
+    model: str | None = None
     messages: list[Message] = Field(min_length=1)
     system: str | list[TextBlock] | None = None
     tools: list[Tool] | None = Field(None, max_length=256)

@@ -37,7 +37,7 @@ class Options(AnswerFields):
 
 
 class AnswerBody(Body):
-    model: str
+    model: str | None = None
     stream: bool | None = Field(None, description="True unless given.")
     options: Options | None = None
     format: Literal["", "json"] | Object | None = Field(None, description="json, or a JSON schema.")

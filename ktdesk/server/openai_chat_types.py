@@ -22,7 +22,7 @@ class StreamOptions(Body):
 class SamplingFields(AnswerFields):
     """Those that chat and text completions share."""
 
-    model: str = Field(description="As `/v1/models` lists it.")
+    model: str | None = Field(None, description="As `/v1/models` lists it; none: the server's first.")
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     n: int | None = Field(None, ge=1, le=MAX_ANSWERS)

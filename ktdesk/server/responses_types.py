@@ -96,7 +96,7 @@ class ReasoningOptions(Body):
 
 
 class ResponsesBody(AnswerFields):
-    model: str
+    model: str | None = None
     input: str | Annotated[list[Item], Field(min_length=1)]
     instructions: str | None = None
     max_output_tokens: int | None = Field(None, ge=1)

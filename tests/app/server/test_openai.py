@@ -170,3 +170,18 @@ def test_a_client_that_leaves_frees_its_place(client: httpx.Client, served: Runn
         assert next(response.iter_lines()).startswith("data: ")
     answer = client.post("/v1/chat/completions", json={**body, "max_tokens": 2, "stream": False})
     assert answer.status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/chat/completions", {"messages": HI, "max_tokens": 1}),
+        ("/v1/completions", {"prompt": "a", "max_tokens": 1}),
+        ("/v1/responses", {"input": "hi", "max_output_tokens": 1}),
+        ("/v1/messages", {"messages": HI, "max_tokens": 1}),
+        ("/api/chat", {"messages": HI, "stream": False, "options": {"num_predict": 1}}),
+    ],
+)
+def test_where_no_model_is_named_the_first_is_meant(served: RunningServer, path: str, body: dict[str, Any]) -> None:
+    answer = httpx.post(f"{served.url}{path}", json=body)
+    assert (answer.status_code, answer.json().get("model")) == (200, served.model)
