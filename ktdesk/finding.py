@@ -68,18 +68,23 @@ def _model_at_server(
         if started is not None:
             cleanup.pop_all()
             started.forget()
-    note(f"asking the server at {record.url}" if started is None else f"{record.url} keeps the model for a while")
+    if started is None:
+        note(f"asking the server at {record.url}" + (f", run with {record.changed_words}" if record.changed else ""))
+    else:
+        note(f"{record.url} keeps the model for a while")
     return ServerModel(record.url, os.environ.get(KEY_VARIABLE) if record.needs_key else None)
 
 
 def _fitting_server(path: Path, settings: Settings, options: EngineOptions) -> ServerRecord | None:
-    """One that has this file, run as asked for: any way where no options of the engine are given."""
-    for record in running_servers(settings):
-        fits = options == EngineOptions() or record.options == asdict(options)
+    """One that has this file, run as asked for. Where no options of the engine are given: one without any, or else
+    one that a user runs for everybody."""
+
+    def fits(record: ServerRecord) -> bool:
+        wanted = record.is_for_all if options == EngineOptions() else record.options == asdict(options)
         has_key = not record.needs_key or KEY_VARIABLE in os.environ
-        if fits and has_key and _is_same_file(path, record.path):
-            return record
-    return None
+        return wanted and has_key and _is_same_file(path, record.path)
+
+    return min(filter(fits, running_servers(settings)), key=lambda record: len(record.changed), default=None)
 
 
 def _is_same_file(path: Path, other: str) -> bool:

@@ -82,8 +82,8 @@ class ModelLink:
         return self.look()
 
     def attach_if_any(self) -> LinkState:
-        """To the server that was started last, if one runs."""
-        records = sorted(self.servers(), key=lambda record: record.started)
+        """To the server that was started last, if one runs that is not for one client alone."""
+        records = sorted(filter(lambda record: record.is_for_all, self.servers()), key=lambda record: record.started)
         return self.attach(records[-1]) if records else self.state
 
     def start(self, path: Path, options: EngineOptions | None = None) -> LinkState:
@@ -155,7 +155,7 @@ class ModelLink:
     def _fitting(self, path: Path) -> ServerRecord | None:
         for record in self.servers():
             with suppress(OSError):
-                if os.path.samefile(path, record.path) and not record.needs_key:
+                if os.path.samefile(path, record.path) and not record.needs_key and record.is_for_all:
                     return record
         return None
 

@@ -178,3 +178,12 @@ def as_typed(message: str) -> str:
     options = {name: f"--{name.replace('_', '-')}" for name in names} | RENAMED
     setting, space, rest = message.partition(" ")
     return f"{options.get(setting, setting)}{space}{rest}"
+
+
+def changed_options(options: EngineOptions) -> dict[str, Any]:
+    """Those that are not as they are without being given, by name."""
+    return {
+        field.name: getattr(options, field.name)
+        for field in fields(options)
+        if getattr(options, field.name) != field.default
+    }

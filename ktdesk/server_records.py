@@ -8,7 +8,7 @@ import os
 import signal
 import time
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -32,6 +32,20 @@ class ServerRecord:
     needs_key: bool
     options: dict[str, Any]
     """Of the engine, as they were given."""
+    changed: dict[str, Any] = field(default_factory=dict)
+    """Those of them that somebody gave."""
+    for_client: bool = False
+    """`run`, `chat` or the app started it for itself, rather than a user for everybody."""
+
+    @property
+    def is_for_all(self) -> bool:
+        """Whether who gives no options may ask it: what somebody wished for one question is not meant for the next."""
+        return not (self.for_client and self.changed)
+
+    @property
+    def changed_words(self) -> str:
+        """Options that it was started with, as they are typed; empty where there are none."""
+        return " ".join(f"--{name.replace('_', '-')} {value}" for name, value in self.changed.items())
 
     @property
     def is_alive(self) -> bool:

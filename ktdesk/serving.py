@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from ktdesk.options import EngineOptions
+from ktdesk.options import EngineOptions, changed_options
 from ktdesk.server.hosting import ModelHost
 from ktdesk.server.known_models import KnownModels
 from ktdesk.server.memory_guard import MemoryGuard
@@ -37,6 +37,7 @@ def serve_models(
     cache: CacheLimits,
     *,
     guards_memory: bool = True,
+    for_client: bool = False,
 ) -> None:
     """Until a signal ends it. What can be said about the first file is said before anything listens."""
     config = replace(engine.config, num_sequences=1 if engine.context is None else limits.max_running)
@@ -45,7 +46,7 @@ def serve_models(
     raise_file_limit()
     with listening_socket(server) as listener:
         host = ModelHost(known, server, how, _tell, MemoryGuard(how) if guards_memory else None)
-        record = _record(host, settings, server, engine, listener)
+        record = _record(host, settings, server, engine, listener, for_client)
         _log_to(Path(record.log))
         state_file = write_record(settings, record)
         try:
@@ -57,7 +58,12 @@ def serve_models(
 
 
 def _record(
-    host: ModelHost, settings: Settings, server: ServerSettings, engine: EngineOptions, listener: socket.socket
+    host: ModelHost,
+    settings: Settings,
+    server: ServerSettings,
+    engine: EngineOptions,
+    listener: socket.socket,
+    for_client: bool,
 ) -> ServerRecord:
     port = listener.getsockname()[1]
     name = f"[{server.host}]" if ":" in server.host else server.host
@@ -71,6 +77,8 @@ def _record(
         log=str(log_path(settings, port)),
         needs_key=server.api_key is not None,
         options=asdict(engine),
+        changed=changed_options(engine),
+        for_client=for_client,
     )
 
 

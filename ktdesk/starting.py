@@ -30,7 +30,7 @@ class StartedServer:
     def __init__(self, path: Path, settings: Settings, options: EngineOptions, keep_alive_seconds: float) -> None:
         home = [] if settings.home is None else ["--home", str(settings.data_folder)]
         command = [sys.executable, "-c", PROGRAM, *home, "serve", *_arguments(options)]
-        command += ["--port", "0", "--keep-alive", str(keep_alive_seconds), "--", str(path.absolute())]
+        command += ["--for-client", "--port", "0", "--keep-alive", str(keep_alive_seconds), "--", str(path.absolute())]
         self._settings = settings
         self._said = records_folder(settings) / f"start-{os.getpid()}.err"
         with self._said.open("w") as said:

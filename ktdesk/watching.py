@@ -187,7 +187,7 @@ def limit_words(moment: Moment) -> str:
         kind = "memory-bound" if share >= MEMORY_BOUND_SHARE else "not bound by memory"
         return f"{kind}: {share:.0%} of {speed_text(ceiling)}".replace("%", " %")
     if read is not None:
-        return f"weights are read at {speed_text(read)}; `ktdesk probe --measure` finds of how much"
+        return f"weights are read at {speed_text(read)}; `ktdesk probe --measure` finds what the memory could give"
     return "decoding"
 
 

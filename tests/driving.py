@@ -26,6 +26,7 @@ class FakeLink:
     def __init__(self, state: LinkState = NO_MODEL) -> None:
         self.state = state
         self.api_key: str | None = None
+        self.options = EngineOptions()
         self.record: ServerRecord | None = None
         self.done: list[str] = []
         """What was asked of it."""
@@ -54,7 +55,7 @@ class FakeLink:
 
     def leave(self) -> LinkState:
         self.done.append("leave")
-        self.state = NO_MODEL
+        self.state, self.record = NO_MODEL, None
         return self.state
 
     def stop_server(self, limit_seconds: float = 20.0) -> LinkState:

@@ -25,6 +25,9 @@ ServerName = Annotated[
 
 @dataclass(frozen=True)
 class ServeOptions:
+    for_client: Annotated[
+        bool, typer.Option("--for-client", hidden=True, help="`run`, `chat` or the app started it for itself.")
+    ] = False
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1"
     port: Annotated[int, typer.Option(help="0: any that is free.")] = 8631
     api_key: Annotated[
@@ -155,7 +158,16 @@ def serve(
         if not folder.is_dir():
             raise UsageError(f"--models-folder {folder}: no such folder")
     known = KnownModels([model_path(model, settings) for model in models], folders)
-    serve_models(known, settings, server, engine, limits, cache, guards_memory=options.memory_guard)
+    serve_models(
+        known,
+        settings,
+        server,
+        engine,
+        limits,
+        cache,
+        guards_memory=options.memory_guard,
+        for_client=options.for_client,
+    )
 
 
 def ps(

@@ -53,6 +53,18 @@ def test_the_first_starts_a_server_and_the_second_asks_it(
     assert first.out == again.out == chat.out == ktdesk("run", talker, "the cat", *OPTIONS, "--no-server").out
 
 
+def test_a_server_of_odd_options_is_for_who_gave_them(ktdesk: RunKtdesk, talker: Path) -> None:
+    """Else one question with a small context would spoil all that come after it."""
+    odd = ("--context", "64", "--threads", "1", "--keep-alive", "60", "--max-tokens", "2")
+    assert ktdesk("run", talker, "the cat", *odd).code == 0
+    plain = ktdesk("run", talker, "the cat", "--max-tokens", "2", "--keep-alive", "60")
+    assert plain.code == 0, plain.err
+    assert sorted(len(record.changed) for record in servers()) == [0, 2]
+    again = ktdesk("run", talker, "the cat", *odd)
+    [record] = [record for record in servers() if record.changed]
+    assert f"asking the server at {record.url}, run with --context 64 --threads 1" in again.err
+
+
 def test_two_at_once_start_one_server(start_ktdesk: StartKtdesk, talker: Path) -> None:
     processes = [start_ktdesk("run", talker, "the cat", *OPTIONS, "--keep-alive", "60") for _ in range(2)]
     said = [process.communicate("", timeout=120) for process in processes]
@@ -123,8 +135,17 @@ def test_without_a_folder_for_servers_the_model_is_loaded_here(
 
 
 def test_every_option_of_the_engine_is_handed_on() -> None:
-    options = EngineOptions(300, 2, "int8", "avx2", "f16", deterministic=True, program=False)
+    options = EngineOptions(
+        context=300,
+        threads=2,
+        compute="int8",
+        isa="avx2",
+        cache_type="f16",
+        experts=1,
+        deterministic=True,
+        program=False,
+    )
     assert " ".join(_arguments(options)) == (
-        "--context 300 --threads 2 --compute int8 --isa avx2 --cache-type f16 --deterministic --no-program"
+        "--context 300 --threads 2 --compute int8 --isa avx2 --cache-type f16 --experts 1 --deterministic --no-program"
     )
     assert not list(_arguments(EngineOptions()))

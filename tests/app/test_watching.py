@@ -117,7 +117,7 @@ def test_use_of_experts_is_what_the_server_says(server: FakeServer) -> None:
         (Moment(), "idle"),
         (Moment(tok_s=9, num_decoding=1, read_bytes_s=8e9, bandwidth_share=0.8), "memory-bound: 80 % of 10.0 GB/s"),
         (Moment(tok_s=9, num_decoding=1, read_bytes_s=2e9, bandwidth_share=0.2), "not bound by memory: 20 %"),
-        (Moment(tok_s=9, num_decoding=1, read_bytes_s=8e9), "8.0 GB/s; `ktdesk probe --measure`"),
+        (Moment(tok_s=9, num_decoding=1, read_bytes_s=8e9), "8.0 GB/s; `ktdesk probe --measure` finds what"),
         (Moment(tok_s=9, prompt_tok_s=500, num_prefilling=1), "compute-bound: prompts are read at 500 tok/s"),
         (Moment(tok_s=9, num_decoding=1), "decoding"),
     ],

@@ -22,6 +22,12 @@ LOOKS_BETWEEN_HEATS = 5
 NO_SERVER = "No model is loaded: there is nothing to watch. Chat loads one."
 
 
+class Everything(VerticalScroll):
+    HELP = """What the server does, once a second. The first line says what limits it; the graphs have their newest
+value at the right and their ceiling at the top. Below, each line is a layer and each place an expert, the fuller the
+more tokens went there."""
+
+
 class MonitorScreen(PlaceScreen):
     """Looks once a second, and only while it is seen."""
 
@@ -49,7 +55,7 @@ class MonitorScreen(PlaceScreen):
         self._num_looks = 0
 
     def compose_body(self) -> ComposeResult:
-        with VerticalScroll(id="all"):
+        with Everything(id="all"):
             yield Static(NO_SERVER, id="limit", markup=False)
             with Horizontal(classes="graphs"):
                 yield Graph("Answers", id="answers")
@@ -94,6 +100,7 @@ class MonitorScreen(PlaceScreen):
         limit = self.query_one("#limit", Static)
         if moment is None:
             limit.update(NO_SERVER if self._watcher is None else "The server does not answer.")
+            self._clear()
             return
         limit.update(limit_words(moment))
         self._graph("answers").add(moment.tok_s, f"{moment.tok_s:,.1f} tok/s")
@@ -103,6 +110,14 @@ class MonitorScreen(PlaceScreen):
         self._graph("cores").add(mean, cores_words(moment))
         self._graph("memory").add(self._read_share(moment), memory_words(moment))
         self.query_one("#facts", Static).update(facts_words(moment, self._own.cpu_percent()))
+
+    def _clear(self) -> None:
+        """What was there is no more: numbers of before would pass for those of now."""
+        for graph in self.query(Graph):
+            graph.add(0.0, "-")
+        for name in ("#facts", "#words"):
+            self.query_one(name, Static).update("")
+        self.query_one(HeatMap).heat = ExpertHeat()
 
     def _read_share(self, moment: Moment) -> float:
         """Of the ceiling; where that is unknown, of nothing."""
@@ -137,13 +152,13 @@ def facts_words(moment: Moment, own_percent: float) -> str:
     hits = sum(moment.num_hits.values())
     pages = hits + moment.num_missed
     by_tier = ", ".join(f"{tier} {count}" for tier, count in moment.num_hits.items())
-    share = f"{100 * hits / pages:.0f} % of {pages:,} pages" if pages else "nothing asked yet"
+    found = f"{100 * hits / pages:.0f} % of {pages:,} pages found ({by_tier})" if pages else "none was looked for yet"
     ram = f" · memory tier {bytes_text(moment.ram_bytes)} of {bytes_text(moment.ram_limit_bytes)}"
     return "\n".join(
         [
             f"Requests    {moment.num_decoding} answering, {moment.num_prefilling} reading their prompt, "
             f"{moment.num_waiting} waiting; {moment.num_open_requests} connections",
-            f"Prefixes    {share} found ({by_tier}){ram if moment.ram_limit_bytes else ''}",
+            f"Prefixes    {found}{ram if moment.ram_limit_bytes else ''}",
             f"Memory      the server has {bytes_text(moment.resident_bytes)}; "
             f"{bytes_text(moment.available_bytes)} are available",
             f"Processes   the server takes {moment.process_percent:.0f} % of a core, this app {own_percent:.1f} %",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -22,9 +23,15 @@ from ktdesk.tui.place_screen import PlaceScreen
 from ktdesk.watching import Moment, Watcher
 
 SECONDS_BETWEEN_LOOKS = 1.0
+ACTIONS = {"start": "Start again", "stop": "Stop", "copy": "Copy", "next": "Next client"}
 LOG_BYTES = 32 << 10
 """Of the end of the log, when the place is entered."""
-NO_SERVER = "No server runs. Chat starts one with a model; so does `ktdesk serve MODEL`."
+NO_SERVER = "The app is not linked to a server. Chat starts one with a model; so does `ktdesk serve MODEL`."
+
+
+class ActionButton(Button):
+    HELP = """The server that answers the app, and any other client: its address, its log, and the lines that connect a
+client library to it. `s` stops it, Start again loads the same model, `n` shows another client, `c` copies its lines."""
 
 
 class ServerScreen(PlaceScreen):
@@ -56,15 +63,15 @@ class ServerScreen(PlaceScreen):
         self._client = CLIENTS[0]
         self._tail: LogTail | None = None
         self._watcher: Watcher | None = None
+        self._last_path = ""
+        """Of the model that was there last."""
 
     def compose_body(self) -> ComposeResult:
         with VerticalScroll(id="all", can_focus=False), Vertical():
             yield Static(NO_SERVER, id="facts", markup=False)
             with Horizontal(id="actions"):
-                yield Button("Start again", id="start", compact=True)
-                yield Button("Stop", id="stop", compact=True)
-                yield Button("Copy", id="copy", compact=True)
-                yield Button("Next client", id="next", compact=True)
+                for name, word in ACTIONS.items():
+                    yield ActionButton(word, id=name, compact=True)
             yield Static(id="client", markup=False)
             yield Static(id="snippet", markup=False)
             yield Log(id="log", max_lines=2000, auto_scroll=True)
@@ -90,9 +97,11 @@ class ServerScreen(PlaceScreen):
             await asyncio.sleep(SECONDS_BETWEEN_LOOKS)
 
     def _show(self, record: ServerRecord | None, moment: Moment | None) -> None:
-        self.query_one("#facts", Static).update(facts_of(record, moment))
+        self._last_path = self.ktdesk.link.state.path or self._last_path
+        others = [] if record is not None else self.ktdesk.link.servers()
+        self.query_one("#facts", Static).update(facts_of(record, moment, others))
         self.query_one("#stop", Button).disabled = record is None
-        self.query_one("#start", Button).disabled = not self.ktdesk.link.state.path
+        self.query_one("#start", Button).disabled = not self._last_path
         self.query_one("#client", Static).update("" if record is None else f"From {self._client}")
         self.query_one("#snippet", Static).update("" if record is None else self._snippet(record))
 
@@ -118,6 +127,9 @@ class ServerScreen(PlaceScreen):
         """The model that was there last."""
         if self.ktdesk.link.state.path:
             self.ktdesk.change_link(lambda link: link.restart())
+        elif self._last_path:
+            path = Path(self._last_path)
+            self.ktdesk.change_link(lambda link: link.start(path, link.options))
 
     def action_copy(self) -> None:
         record = self.ktdesk.link.record
@@ -136,19 +148,27 @@ class ServerScreen(PlaceScreen):
         self.query_one("#snippet", Static).update(self._snippet(record))
 
 
-def facts_of(record: ServerRecord | None, moment: Moment | None) -> Content:
+def facts_of(record: ServerRecord | None, moment: Moment | None, others: Sequence[ServerRecord] = ()) -> Content:
+    """others: that run, where the app is linked to none."""
     if record is None:
-        return Content(NO_SERVER)
-    minutes = max(0.0, time.time() - record.started) / 60
-    state = "does not answer" if moment is None else f"{moment.num_open_requests} connections now"
-    return Content.assemble(
-        ("Address   ", "bold"), record.url, "\n",
-        ("Key       ", "bold"), "asked for (KTDESK_API_KEY)" if record.needs_key else "none is needed", "\n",
-        ("Model     ", "bold"), f"{record.model}  {record.path}", "\n",
-        ("Clients   ", "bold"), state, "\n",
-        ("Process   ", "bold"), f"{record.pid}, for {minutes:,.0f} minutes", "\n",
-        ("Log       ", "bold"), record.log,
-    )  # fmt: skip
+        names = ", ".join(f"{other.port} ({other.model})" for other in others)
+        return Content(f"{NO_SERVER} Running: {names}." if others else NO_SERVER)
+    minutes = round(max(0.0, time.time() - record.started) / 60)
+    connections = 0 if moment is None else moment.num_open_requests
+    rows = {
+        "Address": record.url,
+        "Key": "asked for (KTDESK_API_KEY)" if record.needs_key else "none is needed",
+        "Model": f"{record.model}  {record.path}",
+        "Options": record.changed_words or "none were given",
+        "Clients": "the server does not answer" if moment is None else _counted(connections, "connection"),
+        "Process": f"{record.pid}, for {_counted(minutes, 'minute')}",
+        "Log": record.log,
+    }
+    return Content("\n").join(Content.assemble((f"{name:<10}", "bold"), text) for name, text in rows.items())
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 class LogTail:

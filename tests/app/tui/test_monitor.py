@@ -78,6 +78,7 @@ def test_a_server_that_does_not_answer_is_told(link: FakeLink, monkeypatch: pyte
     async def script(pilot: Pilot[None]) -> None:
         await pilot.press("f5")
         await until(pilot, lambda: "The server does not answer" in shown(pilot.app))
+        assert "43.7" not in shown(pilot.app)
 
     drive(make_app(link), script)
 
@@ -104,6 +105,9 @@ def test_server_stops_and_starts_again(link: FakeLink) -> None:
         await until(pilot, lambda: "restart" in link.done)
         await pilot.press("s")
         await until(pilot, lambda: "stop" in link.done)
+        await until(pilot, lambda: "not linked to a server" in shown(pilot.app))
+        await pilot.click("#start")
+        await until(pilot, lambda: "start /models/my-moe.gguf" in link.done)
 
     drive(make_app(link), script, (120, 40))
 
