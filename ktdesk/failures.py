@@ -77,7 +77,7 @@ def describe(error: BaseException) -> str:
     if isinstance(error, OSError):
         return _describe_os_error(error)
     text = " ".join(str(error).split())
-    if isinstance(error, ConfigError):
+    if isinstance(error, (ConfigError, WishError)):
         return as_typed(text)
     if exit_code_of(error) is ExitCode.UNEXPECTED:
         return f"unexpected {type(error).__name__}: {text} (`ktdesk --debug ...` shows where; please report it)"

@@ -31,8 +31,19 @@ PresetName = Annotated[
         show_default="none",
     ),
 ]
-RENAMED = {"num_threads": "--threads", "experts_used": "--experts", "num_logprobs": "--logprobs"}
-"""Settings of the engine's whose options are not simply their names."""
+RENAMED = {
+    "num_threads": "--threads",
+    "experts_used": "--experts",
+    "num_logprobs": "--logprobs",
+    "num_sequences": "--sequences",
+    "devices": "--device",
+    "max_gpu_bytes": "--max-gpu-memory",
+    "max_running": "--parallel",
+    "max_waiting": "--max-waiting",
+    "max_stall_ms": "--max-stall-ms",
+    "max_wait_seconds": "--max-wait",
+}
+"""Settings of engine and planner whose options are not simply their names."""
 
 
 @dataclass(frozen=True)
@@ -173,7 +184,7 @@ class EngineOptions:
 
 
 def as_typed(message: str) -> str:
-    """What the engine says about a setting, with the option in its place where the setting's name comes first."""
+    """What engine or planner say of a setting, with the option in its place where the setting's name comes first."""
     names = [field.name for group in (AnswerOptions, SamplingOptions, EngineOptions) for field in fields(group)]
     options = {name: f"--{name.replace('_', '-')}" for name in names} | RENAMED
     setting, space, rest = message.partition(" ")

@@ -94,7 +94,7 @@ class RunOptions:
     program: Annotated[
         bool, typer.Option("--program/--no-program", help="Replay recorded decode steps, or ask for each operation.")
     ] = True
-    repeat: Annotated[int, typer.Option(metavar="N", help="Samples; the median of them counts.")] = 7
+    repeat: Annotated[int, typer.Option(min=1, metavar="N", help="Samples; the median of them counts.")] = 7
     keep: Annotated[
         bool, typer.Option("--keep/--no-keep", help="Keep what a MODEL took, to correct the next plans.")
     ] = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -71,14 +72,20 @@ class WishOptions:
             num_sequences=self.sequences,
             num_threads=self.threads,
             compute=self.compute,
-            max_memory_bytes=_bytes(self.max_memory),
-            max_gpu_bytes=_bytes(self.max_gpu_memory),
+            max_memory_bytes=_bytes("--max-memory", self.max_memory),
+            max_gpu_bytes=_bytes("--max-gpu-memory", self.max_gpu_memory),
             devices=cast("Devices", self.device),
         )
 
 
-def _bytes(gib: float | None) -> int | None:
-    return None if gib is None else int(gib * GIB)
+def _bytes(option: str, gib: float | None) -> int | None:
+    from ktdesk.errors import UsageError
+
+    if gib is None:
+        return None
+    if not 1 / GIB <= gib < inf:
+        raise UsageError(f"{option} must be above 0: {gib:g}")
+    return int(gib * GIB)
 
 
 def _print_quality(file: Path, settings: Settings) -> None:

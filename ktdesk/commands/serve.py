@@ -89,8 +89,12 @@ class ScheduleOptions:
         float | None,
         typer.Option(metavar="SECONDS", help="Refuse requests that would wait longer.", show_default="never"),
     ] = None
-    cache_ram: Annotated[float, typer.Option(metavar="GIB", help="Memory for prefixes that nobody uses now.")] = 0.0
-    cache_disk: Annotated[float, typer.Option(metavar="GIB", help="Disk for prefixes; they outlive the server.")] = 0.0
+    cache_ram: Annotated[
+        float, typer.Option(min=0, metavar="GIB", help="Memory for prefixes that nobody uses now.")
+    ] = 0.0
+    cache_disk: Annotated[
+        float, typer.Option(min=0, metavar="GIB", help="Disk for prefixes; they outlive the server.")
+    ] = 0.0
     pin: Annotated[
         bool, typer.Option("--pin/--no-pin", help="Keep system prompts and tools cached before all else.")
     ] = True

@@ -134,6 +134,9 @@ def _refusal_of_body(error: RequestValidationError) -> Refusal:
     """The first thing that is wrong with it."""
     first = error.errors()[0]
     place = ".".join(str(step) for step in first["loc"] if step not in ("body", "path", "query"))
+    if first["type"] == "json_invalid":  # its place is the character's number
+        reason = f"{first['ctx']['error']}, at character {place}"
+        return Refusal(400, "invalid_request_error", f"the body is no JSON: {reason}", code="json_invalid")
     if first["type"] == "extra_forbidden":
         message = f"{place} is not supported: leave it out"
     else:

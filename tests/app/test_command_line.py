@@ -177,3 +177,24 @@ def test_escape_sequences_in_a_files_name_do_not_reach_the_terminal(ktdesk: RunK
 def test_ctrl_c_ends_with_130_and_without_words(ktdesk: RunKtdesk, monkeypatch: pytest.MonkeyPatch) -> None:
     fail_with(monkeypatch, KeyboardInterrupt())
     assert ktdesk("run", "m", "x") == (ExitCode.INTERRUPTED, "", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (("plan", "MODEL", "--max-memory", "-1"), "--max-memory must be above 0: -1"),
+        (("plan", "MODEL", "--max-gpu-memory", "nan"), "--max-gpu-memory must be above 0: nan"),
+        (("plan", "MODEL", "--sequences", "0"), "--sequences must be at least 1: 0"),
+        (("plan", "MODEL", "--device", "tpu"), "--device must be one of"),
+        (("serve", "MODEL", "--parallel", "0"), "--parallel must be at least 1: 0"),
+        (("serve", "MODEL", "--max-waiting", "-1"), "--max-waiting must be at least 0: -1"),
+        (("serve", "MODEL", "--max-wait", "0"), "--max-wait must be above 0: 0"),
+        (("bench", "--kernels", "--repeat", "0"), "'--repeat'"),
+    ],
+)
+def test_an_error_names_the_option_and_not_what_it_becomes(
+    ktdesk: RunKtdesk, arguments: tuple[str, ...], error: str
+) -> None:
+    result = ktdesk(*arguments)
+    assert result.code == ExitCode.USAGE
+    assert error in result.err

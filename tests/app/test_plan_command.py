@@ -96,7 +96,7 @@ def test_what_makes_no_sense_is_one_line(ktdesk: RunKtdesk, tiny_model: TinyMode
         (("--context", "99999"), ExitCode.USAGE, "trained for 512"),
         (("--cache-type", "f8"), ExitCode.USAGE, "--cache-type must be one of"),
         (("--compute", "int4"), ExitCode.USAGE, "--compute must be one of"),
-        (("--device", "tpu"), ExitCode.USAGE, "devices must be one of"),
+        (("--device", "tpu"), ExitCode.USAGE, "--device must be one of"),
     ):
         result = ktdesk("plan", model, *arguments)
         assert result.code == code

@@ -185,3 +185,9 @@ def test_a_client_that_leaves_frees_its_place(client: httpx.Client, served: Runn
 def test_where_no_model_is_named_the_first_is_meant(served: RunningServer, path: str, body: dict[str, Any]) -> None:
     answer = httpx.post(f"{served.url}{path}", json=body)
     assert (answer.status_code, answer.json().get("model")) == (200, served.model)
+
+
+def test_a_body_that_is_no_json_is_called_so(served: RunningServer) -> None:
+    answer = httpx.post(f"{served.url}/v1/chat/completions", content="{", headers={"content-type": "application/json"})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["message"].startswith("the body is no JSON: ")
