@@ -98,6 +98,25 @@ def find_server(settings: Settings, name: str | None) -> ServerRecord:
     raise UsageError(f"{what if records else 'no server runs'}; running: {shown}")
 
 
+def find_log(settings: Settings, name: str | None) -> Path:
+    """Of a server that runs; else, by its port, of one that has ended. None where none runs: of the last."""
+    try:
+        return Path(find_server(settings, name).log)
+    except UsageError as error:
+        ended = _logs_of_ended(settings)
+        chosen = next(iter(ended), None) if name is None and not running_servers(settings) else name
+        if chosen in ended:
+            return ended[chosen]
+        raise UsageError(f"{error}; ended: {', '.join(ended) or 'none'}") from None
+
+
+def _logs_of_ended(settings: Settings) -> dict[str, Path]:
+    """By port, the newest first."""
+    running = {record.log for record in running_servers(settings)}
+    logs = sorted(records_folder(settings).glob("server-*.log"), key=lambda log: log.stat().st_mtime, reverse=True)
+    return {log.stem.removeprefix("server-"): log for log in logs if str(log) not in running}
+
+
 def stop_server(record: ServerRecord, limit_seconds: float) -> bool:
     """Asks it to end and waits. Whether it ended."""
     os.kill(record.pid, signal.SIGTERM)

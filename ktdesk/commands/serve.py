@@ -13,6 +13,7 @@ from ktdesk.errors import UsageError
 from ktdesk.exit_codes import ExitCode
 from ktdesk.options import EngineOptions
 from ktdesk.settings import KEY_VARIABLE
+from ktdesk.terminal import note
 
 if TYPE_CHECKING:
     from ktdesk.server_records import ServerRecord
@@ -186,6 +187,8 @@ def ps(
         facts = [{**asdict(record), "models": models_of(record)} for record in records]
         print(json.dumps({"servers": facts}, indent=2))
         return
+    if not records:
+        note("no server runs; `ktdesk serve MODEL` starts one")
     for record in records:
         print(f"{record.port:>5}  {record.pid:>7}  {_models_text(record)}  {record.url}")
 
@@ -220,9 +223,7 @@ def stop(
 
 
 def logs(ctx: typer.Context, server: ServerName = None) -> None:
-    """Print what a server said."""
-    from pathlib import Path
+    """Print what a server said. Of one that has ended by its port; without a name, where none runs, the last."""
+    from ktdesk.server_records import find_log
 
-    from ktdesk.server_records import find_server
-
-    print(Path(find_server(settings_of(ctx), server).log).read_text(), end="")
+    print(find_log(settings_of(ctx), server).read_text(encoding="utf-8"), end="")

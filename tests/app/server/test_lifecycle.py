@@ -41,6 +41,11 @@ def test_a_server_is_listed_and_logged_and_ends_well_when_it_is_told_to(
                 assert "secret" not in log
                 assert ktdesk("stop", str(port)).code == 0
             assert process.wait(20) == 0
+            ended = ktdesk("logs", str(port))
+            assert "talker loads" in ended.out
+            assert ktdesk("logs") == ended
+            assert f"ended: {port}" in ktdesk("logs", "another").error
+            assert "no server runs" in ktdesk("ps").err
             assert ktdesk("ps", "--json").out.strip() == '{\n  "servers": []\n}'
             assert "Traceback" not in (process.stderr.read() if process.stderr else "")
         finally:
