@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import os
 import re
@@ -33,9 +34,26 @@ def model_path(model: str, settings: Settings) -> Path:
     similar = _similar(path)
     if similar:
         raise ModelFileError(path, f"no such file; did you mean {' or '.join(str(match) for match in similar)}?")
-    if _REPOSITORY.fullmatch(model) and not model.endswith(".gguf"):
-        raise ModelFileError(path, "neither a file nor a model of the store; `ktdesk models` lists those")
+    if not model.endswith(".gguf") and (os.sep not in model or _REPOSITORY.fullmatch(model)):
+        raise ModelFileError(path, f"neither a file nor a model of the store; {_nearest_text(model, settings)}")
     return path
+
+
+def _nearest_text(model: str, settings: Settings) -> str:
+    """Which models of the store, and files that servers have loaded, are called almost so."""
+    from ktdesk.server_records import running_servers
+    from ktdesk_wizard.store.models import stored_models
+
+    meant = {stored.name.lower(): stored.name for stored in stored_models(settings.models_folder)}
+    meant |= {name.rpartition("/")[2]: full for name, full in meant.items()}
+    meant |= {name.partition(":")[0].removesuffix("-gguf"): full for name, full in meant.items()}
+    with contextlib.suppress(OSError):
+        meant |= {record.model.lower(): record.path for record in running_servers(settings)}
+    low = model.lower().removesuffix(".gguf")
+    close = [name for name in meant if low in name] or difflib.get_close_matches(low, meant, cutoff=0.5)
+    names = list(dict.fromkeys(on_one_line(meant[name]) for name in close))[:3]
+    advice = f"did you mean {' or '.join(names)}? " if names else ""
+    return f"{advice}`ktdesk models` lists those, `ktdesk pull` fetches others"
 
 
 def _stored_path(model: str, settings: Settings) -> Path | None:

@@ -48,7 +48,10 @@ def verify(
     from ktdesk.json_output import json_text
     from ktdesk.store_listing import chosen_models, verified_facts
 
-    facts = [verified_facts(model) for model in chosen_models(settings_of(ctx), names)]
+    models = chosen_models(settings_of(ctx), names)
+    if not models:
+        note(f"no models in {settings_of(ctx).models_folder} yet: there is nothing to verify")
+    facts = [verified_facts(model) for model in models]
     if as_json:
         print(json_text({"models": facts}))
     else:

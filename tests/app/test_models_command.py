@@ -42,6 +42,7 @@ def test_without_models_the_list_is_empty_and_says_how_to_get_one(ktdesk: RunKtd
     result = ktdesk("models")
     assert (result.code, result.out) == (0, "")
     assert "ktdesk pull MODEL" in result.err
+    assert "nothing to verify" in ktdesk("models", "verify").err
 
 
 @pytest.mark.parametrize("name", ["owner/Tiny-GGUF:F32", "tiny-gguf", "tiny"])
@@ -80,3 +81,11 @@ def test_rm_deletes_the_model(ktdesk: RunKtdesk, stored: Path) -> None:
     assert ktdesk("models", "rm", "Tiny-GGUF:F32").code == ExitCode.OK
     assert not stored.exists()
     assert ktdesk("models").out == ""
+
+
+@pytest.mark.parametrize("name", ["tinny", "owner/Tiny-GUF", "tiny-gguf:Q4_0"])
+def test_an_unknown_name_is_answered_with_the_nearest_of_the_store(ktdesk: RunKtdesk, stored: Path, name: str) -> None:
+    result = ktdesk("run", name, "a")
+    assert result.code == ExitCode.MODEL_FILE
+    assert "did you mean owner/Tiny-GGUF:F32?" in result.error
+    assert "`ktdesk models` lists" in result.error
