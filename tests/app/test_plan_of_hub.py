@@ -70,7 +70,6 @@ def test_another_quantization_is_compared_as_the_repository_has_it(ktdesk: RunKt
         (("unsloth/Qwen3-30B-A3B-GGUFF",), "did you mean unsloth/Qwen3-30B-A3B-GGUF"),
         (("owner/Words",), "has no GGUF files: it has the original weights (safetensors)"),
         (("owner/Half-GGUF:F32",), "1 of 2 shards are missing at the source"),
-        (("https://127.0.0.1:9/a.bin",), "not the address of a GGUF file"),
         (("http://127.0.0.1:9/a.gguf",), "no connection to 127.0.0.1:9"),
     ],
 )
@@ -88,3 +87,9 @@ def test_what_does_not_fit_ends_with_6(ktdesk: RunKtdesk, offers: dict[str, Path
     result = ktdesk("plan", "owner/Tiny-GGUF", "--max-memory", 0.01)
     assert result.code == ExitCode.RESOURCES
     assert "does not fit" in result.out
+
+
+def test_an_address_of_another_kind_of_file_is_wrong_usage(ktdesk: RunKtdesk) -> None:
+    result = ktdesk("plan", "https://127.0.0.1:9/a.bin")
+    assert result.code == ExitCode.USAGE
+    assert "not the address of a GGUF file" in result.error

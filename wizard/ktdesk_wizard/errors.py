@@ -3,7 +3,7 @@
 WizardError
 ├── SourceError       what a model is to be made from is missing, or is not what it should be
 ├── FactsError        a file of facts about a machine says what no machine has
-├── WishError         wishes for a plan contradict each other
+├── WishError         what is asked for makes no sense
 ├── FetchError        it could not be fetched: no network, no pip, no such name
 │   ├── RefusedError  its source wants to know who asks
 │   └── WrongBytesError  it came, and is not what its hash says
@@ -34,7 +34,7 @@ class FactsError(WizardError):
 
 
 class WishError(WizardError):
-    """What is asked of a plan makes no sense."""
+    """What is asked of a plan, or to be fetched, makes no sense."""
 
 
 class FetchError(WizardError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from loopback_hub import COMMIT, Fault, LoopbackHub
 
-from ktdesk_wizard.errors import FetchError, RefusedError
+from ktdesk_wizard.errors import FetchError, RefusedError, WishError
 from ktdesk_wizard.hub import repository as hub_repository
 from ktdesk_wizard.hub.http import Http
 from ktdesk_wizard.hub.location import locate
@@ -143,5 +143,5 @@ def test_modelscope_serves_files_of_the_same_hash(big: LoopbackHub, monkeypatch:
 
 def test_where_the_first_source_is_dead_the_next_one_answers(big: LoopbackHub) -> None:
     assert found(wished=["http://127.0.0.1:9", "hub"]).source == big.url
-    with pytest.raises(FetchError, match="a source is hub, modelscope, or the address"):
+    with pytest.raises(WishError, match="a source is hub, modelscope, or the address"):
         sources(["nowhere"])

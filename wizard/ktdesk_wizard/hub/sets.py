@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from urllib.parse import quote, unquote, urlsplit
 
 from ktdesk_engine.gguf.shards import ShardName
-from ktdesk_wizard.errors import FetchError
+from ktdesk_wizard.errors import FetchError, WishError
 from ktdesk_wizard.hub.location import RemoteFile
 
 _QUANTIZATION = re.compile(
@@ -105,7 +105,7 @@ def url_set(url: str) -> GgufSet:
     if shard is not None:
         names = [str(shard._replace(number=number)) for number in range(1, shard.total + 1)]
     if not names[0].lower().endswith(".gguf"):
-        raise FetchError(f"{url}: not the address of a GGUF file, whose path ends with .gguf")
+        raise WishError(f"{url}: not the address of a GGUF file, whose path ends with .gguf")
     files = [
         RemoteFile(each, parts._replace(path=f"{folder}/{quote(each)}").geturl(), None, None, None, parts.netloc)
         for each in names

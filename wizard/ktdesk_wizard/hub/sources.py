@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from ktdesk_wizard.errors import FetchError, RefusedError
+from ktdesk_wizard.errors import FetchError, RefusedError, WishError
 from ktdesk_wizard.hub.http import Http, endpoint
 from ktdesk_wizard.hub.location import RemoteFile
 from ktdesk_wizard.hub.modelscope import ModelScope, modelscope_address
@@ -41,7 +41,7 @@ def _source(word: str) -> Source:
         return ModelScope(modelscope_address())
     if word.startswith(("https://", "http://")):
         return Hub(word.rstrip("/"), sends_token=False)
-    raise FetchError(f"a source is hub, modelscope, or the address of a mirror (https://...): {word!r}")
+    raise WishError(f"a source is hub, modelscope, or the address of a mirror (https://...): {word!r}")
 
 
 def find_repository(
