@@ -98,7 +98,8 @@ def write_bundle(diagnosis: Diagnosis, path: Path) -> None:
         with path.open("x", encoding="utf-8") as file:
             file.write(json_text(redaction_here().value(report)) + "\n")
     except FileExistsError:
-        raise UsageError(f"--bundle {path}: there is such a file already; name another") from None
+        kind = "a folder: name a file in it" if path.is_dir() else "there already: name another"
+        raise UsageError(f"--bundle {path}: it is {kind}") from None
     except OSError as error:
         raise UsageError(f"--bundle {path}: it cannot be written: {error.strerror or error}") from None
 

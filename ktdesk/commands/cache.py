@@ -28,6 +28,8 @@ def ls(
     if as_json:
         print(json.dumps({"folder": str(folder), "models": [model._asdict() for model in models]}, indent=2))
         return
+    if not models:
+        note(f"no prefixes in {folder}: `ktdesk serve --cache-disk GIB` keeps some")
     for model in models:
         used, size = datetime.fromtimestamp(model.used_ns / 1e9), bytes_text(model.num_bytes)
         name = on_one_line(model.name)

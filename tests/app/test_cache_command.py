@@ -74,4 +74,6 @@ def test_what_a_server_uses_is_not_deleted(ktdesk: RunKtdesk, folder: Path) -> N
 
 
 def test_without_a_cache_there_is_nothing_to_list(ktdesk: RunKtdesk) -> None:
-    assert ktdesk("cache", "ls") == (0, "", "")
+    nothing = ktdesk("cache", "ls")
+    assert (nothing.code, nothing.out) == (0, "")
+    assert "no prefixes in" in nothing.err

@@ -43,6 +43,7 @@ def test_a_report_is_written_once_and_names_nobody(
     again = ktdesk("doctor", "--bundle", bundle)
     assert again.code == ExitCode.USAGE
     assert "already" in again.error
+    assert "a folder" in ktdesk("doctor", "--bundle", tmp_path).error
     assert ktdesk("doctor", "--bundle", tmp_path / "none" / "x").code == ExitCode.USAGE
 
 
