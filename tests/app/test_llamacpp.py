@@ -17,6 +17,7 @@ from tiny_models import byte_level_alphabet
 from ktdesk.exit_codes import ExitCode
 from ktdesk.server.settings import ServerSettings
 from ktdesk_engine.config import EngineConfig
+from ktdesk_engine.llamacpp.extra import is_installed
 
 
 def only_letters(writer: GGUFWriter) -> None:
@@ -33,6 +34,8 @@ def gemma(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def served(gemma: Path) -> Iterator[RunningServer]:
+    if not is_installed():  # before the tests' own mark is looked at
+        pytest.skip("the extra llamacpp is not installed")
     config = EngineConfig(num_threads=1, context=512, num_sequences=4)
     yield from running_server(gemma, ServerSettings(port=0, finish_seconds=1), config)
 

@@ -56,7 +56,7 @@ def test_what_cannot_be_set_up_is_one_line(
         ((model, "--max-memory", "0.001"), ExitCode.RESOURCES, "--force goes on"),
         ((model, "--context", "99999"), ExitCode.USAGE, "trained for 512"),
         ((model, "--device", "cpu", "--max-gpu-memory", "3"), ExitCode.USAGE, "contradicts"),
-        ((model, "--compute", "int8"), ExitCode.USAGE, "--compute must be"),
+        ((model, "--compute", "int7"), ExitCode.USAGE, "compute must be"),
     ):
         result = ktdesk("setup", *arguments, "--yes")
         assert result.code == code, result.err
