@@ -128,7 +128,7 @@ def test_an_error_nobody_expected_says_so_and_how_to_learn_more(
     ktdesk: RunKtdesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fail_with(monkeypatch, RuntimeError("gears\njammed"))
-    result = ktdesk("run", "m", "x")
+    result = ktdesk("run", "m.gguf", "x")
     assert result.code == ExitCode.UNEXPECTED
     assert "RuntimeError: gears jammed" in result.error
     assert "--debug" in result.error
@@ -136,7 +136,7 @@ def test_an_error_nobody_expected_says_so_and_how_to_learn_more(
 
 def test_with_debug_the_traceback_is_shown(ktdesk: RunKtdesk, monkeypatch: pytest.MonkeyPatch) -> None:
     fail_with(monkeypatch, RuntimeError("gears"))
-    result = ktdesk("--debug", "run", "m", "x")
+    result = ktdesk("--debug", "run", "m.gguf", "x")
     assert result.code == ExitCode.UNEXPECTED
     assert "Traceback" in result.err
     assert "in load" in result.err
@@ -144,7 +144,7 @@ def test_with_debug_the_traceback_is_shown(ktdesk: RunKtdesk, monkeypatch: pytes
 
 def test_running_out_of_memory_is_no_traceback(ktdesk: RunKtdesk, monkeypatch: pytest.MonkeyPatch) -> None:
     fail_with(monkeypatch, MemoryError())
-    result = ktdesk("run", "m", "x")
+    result = ktdesk("run", "m.gguf", "x")
     assert result.code == ExitCode.RESOURCES
     assert "out of memory" in result.error
 
@@ -176,7 +176,7 @@ def test_escape_sequences_in_a_files_name_do_not_reach_the_terminal(ktdesk: RunK
 
 def test_ctrl_c_ends_with_130_and_without_words(ktdesk: RunKtdesk, monkeypatch: pytest.MonkeyPatch) -> None:
     fail_with(monkeypatch, KeyboardInterrupt())
-    assert ktdesk("run", "m", "x") == (ExitCode.INTERRUPTED, "", "")
+    assert ktdesk("run", "m.gguf", "x") == (ExitCode.INTERRUPTED, "", "")
 
 
 @pytest.mark.parametrize(

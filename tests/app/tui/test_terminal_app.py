@@ -48,7 +48,7 @@ def test_it_leaves_the_terminal_as_it_was_when_it_is_told_to_end(app: AppInTermi
 
 def test_it_does_not_outlive_its_terminal(app: AppInTerminal) -> None:
     app.wait_for("Chat")
-    assert app.hang_up() == 128 + signal.SIGHUP
+    assert app.hang_up() in (128 + signal.SIGHUP, 120)  # 120: Python could not write the last of its output
 
 
 def test_an_error_that_nobody_expected_is_told_after_the_terminal_is_itself_again(
