@@ -85,8 +85,9 @@ class Place:
                 loop.call_soon_threadsafe(done.set)
 
         self.opened.add_done_callback(wake)
+        seconds = deadline.seconds_left()  # raises where none is left: before there is something to wait for
         try:
-            await asyncio.wait_for(done.wait(), deadline.seconds_left())
+            await asyncio.wait_for(done.wait(), seconds)
         except asyncio.TimeoutError:
             raise deadline.error() from None
         model = self.model
