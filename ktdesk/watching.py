@@ -15,12 +15,16 @@ from urllib.parse import urlsplit
 
 import psutil
 
+from ktdesk.amounts import speed_text
 from ktdesk.server_records import ServerRecord
+from ktdesk_engine.machine import node_of_cpu
 
 LOOK_SECONDS = 3.0
 _SAMPLE = re.compile(r"^ktdesk_(\w+)(?:\{(.*)\})? ([-+.\w]+)$")
 _MODEL = re.compile(r'model="((?:[^"\\]|\\.)*)"')
 TIERS = ("pool", "ram", "disk")
+MEMORY_BOUND_SHARE = 0.6
+"""From here on a faster memory would help more than anything else."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +80,7 @@ class Watcher:
     def __init__(self, record: ServerRecord, api_key: str | None = None) -> None:
         self.record = record
         self._headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
-        self._nodes = node_of_cpus()
+        self._nodes = node_of_cpu()
         self._before: tuple[float, dict[str, float]] | None = None
         self._process: psutil.Process | None = None
 
@@ -162,22 +166,8 @@ def numbers_of(text: str, model: str) -> dict[str, float]:
     return numbers
 
 
-def node_of_cpus() -> dict[int, int]:
-    """By the system's files; empty where it has none, which is one node."""
-    from pathlib import Path
-
-    nodes = {}
-    for path in Path("/sys/devices/system/node").glob("node[0-9]*/cpu[0-9]*"):
-        number = path.name.removeprefix("cpu")
-        if number.isdigit():
-            nodes[int(number)] = int(path.parent.name.removeprefix("node"))
-    return nodes
-
-
 def limit_words(moment: Moment) -> str:
     """What holds the server up now, in words."""
-    from ktdesk.amounts import speed_text
-
     if not moment.is_busy:
         return "idle"
     if moment.num_prefilling and moment.prompt_tok_s > moment.tok_s:
@@ -189,10 +179,6 @@ def limit_words(moment: Moment) -> str:
     if read is not None:
         return f"weights are read at {speed_text(read)}; `ktdesk probe --measure` finds what the memory could give"
     return "decoding"
-
-
-MEMORY_BOUND_SHARE = 0.6
-"""From here on a faster memory would help more than anything else."""
 
 
 def heat_words(heat: ExpertHeat) -> str:

@@ -44,7 +44,7 @@ def num_physical_cores(cpu_folder: Path = CPU_FOLDER) -> int:
 def usable_cores(root: Path = ROOT, cpus: Sequence[int] | None = None) -> tuple[Core, ...]:
     """By node. cpus: what the process may use; its affinity, which a cgroup's cpuset has already narrowed."""
     allowed = _allowed_cpus() if cpus is None else sorted(cpus)
-    nodes = _node_of_cpu(root / "sys/devices/system/node")
+    nodes = node_of_cpu(root)
     first_cpus = _first_cpus(root / "sys/devices/system/cpu", allowed)
     return tuple(sorted(Core(nodes.get(cpu, 0), cpu) for cpu in first_cpus))
 
@@ -152,9 +152,10 @@ def _siblings(cpu_folder: Path, cpu: int) -> str:
     return text_of(cpu_folder / f"cpu{cpu}" / "topology" / "thread_siblings_list") or str(cpu)
 
 
-def _node_of_cpu(node_folder: Path) -> dict[int, int]:
+def node_of_cpu(root: Path = Path("/")) -> dict[int, int]:
+    """NUMA nodes; empty where the system names none, which is one node."""
     nodes = {}
-    for folder in node_folder.glob("node[0-9]*"):
+    for folder in (root / "sys/devices/system/node").glob("node[0-9]*"):
         for cpu in cpu_list(text_of(folder / "cpulist")):
             nodes[cpu] = int(folder.name.removeprefix("node"))
     return nodes
