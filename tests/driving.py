@@ -88,6 +88,19 @@ async def until(pilot: Pilot[None], is_so: Callable[[], object]) -> None:
     raise AssertionError("it does not come to be\n" + shown(pilot.app))
 
 
+async def click(pilot: Pilot[None], selector: str, is_so: Callable[[], object]) -> None:
+    """Clicks until it is so: a widget that moves while the pilot presses is missed, as it is by a person, who then
+    clicks again."""
+    for _ in range(round(WAIT_SECONDS)):
+        for widget in [found for found in pilot.app.screen.query(selector) if found.region]:
+            await pilot.click(widget)
+        for _ in range(50):
+            if is_so():
+                return
+            await pilot.pause(0.02)
+    raise AssertionError(f"a click on {selector} does not do it\n" + shown(pilot.app))
+
+
 def shown(app: object) -> str:
     """The text on the screen."""
     screen = app.screen  # type: ignore[attr-defined]

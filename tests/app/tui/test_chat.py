@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from driving import FakeLink, Script, drive, make_app, shown, until
+from driving import FakeLink, Script, click, drive, make_app, shown, until
 from fake_chat_server import FakeChatServer, content, fake_chat_server, reasoning
 from fake_chat_server import Script as Answer
 from textual.events import Key, Paste
@@ -269,8 +269,7 @@ def test_a_server_that_dies_leaves_what_came_and_is_started_again() -> None:
         await answered(pilot, "half an")
         await until(pilot, lambda: "Start it again" in shown(pilot.app))
         assert "What came" in " ".join(shown(pilot.app).split())
-        await pilot.click("FailureBar Button")
-        await until(pilot, lambda: "restart" in link.done)
+        await click(pilot, "FailureBar Button", lambda: "restart" in link.done)
         await answered(pilot, "Hello there.")
 
     with fake_chat_server(Answer(content("half an answer"), dies_after=2), HELLO) as server:
@@ -331,8 +330,7 @@ def test_a_full_disk_is_told_and_saving_is_tried_again(monkeypatch: pytest.Monke
         server.go_on.set()
         await until(pilot, lambda: "Save again" in shown(pilot.app))
         database._connection.execute("PRAGMA max_page_count = 1000000")
-        await pilot.click("FailureBar Button")
-        await until(pilot, lambda: "It is saved" in shown(pilot.app))
+        await click(pilot, "FailureBar Button", lambda: "It is saved" in shown(pilot.app))
 
     with fake_chat_server(Answer([*content("Hello", 5), *content("long " * 20_000, 1000)], holds_after=1)) as server:
         drive(make_app(FakeLink(server.link_state)), script)
@@ -362,8 +360,7 @@ def test_conversations_are_listed_searched_renamed_tagged_and_deleted() -> None:
         await until(pilot, lambda: "#animals" in shown(pilot.app))
         await pilot.press("delete")
         await until(pilot, lambda: not isinstance(pilot.app.screen, ChatScreen))
-        await pilot.click("#yes")
-        await until(pilot, lambda: isinstance(pilot.app.screen, ChatScreen))
+        await click(pilot, "#yes", lambda: isinstance(pilot.app.screen, ChatScreen))
         await until(pilot, lambda: listed.query_one(OptionList).option_count == 1)
 
     chat(script, HELLO, size=(120, 30))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from driving import FakeLink, drive, make_app, shown, until
+from driving import FakeLink, click, drive, make_app, shown, until
 from textual.pilot import Pilot
 from textual.widgets import Button
 
@@ -101,13 +101,11 @@ def test_server_stops_and_starts_again(link: FakeLink) -> None:
     async def script(pilot: Pilot[None]) -> None:
         await pilot.press("f6")
         await until(pilot, lambda: not pilot.app.screen.query_one("#stop", Button).disabled)
-        await pilot.click("#start")
-        await until(pilot, lambda: "restart" in link.done)
+        await click(pilot, "#start", lambda: "restart" in link.done)
         await pilot.press("s")
         await until(pilot, lambda: "stop" in link.done)
         await until(pilot, lambda: "not linked to a server" in shown(pilot.app))
-        await pilot.click("#start")
-        await until(pilot, lambda: "start /models/my-moe.gguf" in link.done)
+        await click(pilot, "#start", lambda: "start /models/my-moe.gguf" in link.done)
 
     drive(make_app(link), script, (120, 40))
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from driving import drive, make_app, shown, until
+from driving import click, drive, make_app, shown, until
 from textual.pilot import Pilot
 
 from ktdesk.chat_stream import AnswerEnd, ChatStream, Delta, num_prompt_tokens
@@ -74,7 +74,7 @@ def test_a_model_is_started_asked_lost_and_started_again(talker: Path) -> None:
         assert "the server ended before the answer did" in shown(app)
         assert len(screen.session.conversation.path[-1].content) > 0  # type: ignore[union-attr]
         screen.session.describe("", sampling_of_whole_numbers(sampling), "")
-        await pilot.click("FailureBar Button")
+        await click(pilot, "FailureBar Button", lambda: "Start it again" not in shown(app))
         await until(pilot, lambda: "20 tokens · first after" in shown(app) and "2/2" in shown(app))
 
     drive(make_app(link), script, (90, 40))
