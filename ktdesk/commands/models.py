@@ -75,8 +75,9 @@ def rm(
 
     if not names:
         raise UsageError("name what to delete; `ktdesk models` lists what is there")
-    models = chosen_models(settings_of(ctx), names)
-    freed = {model.name: remove(model) for model in models}
+    settings = settings_of(ctx)
+    models = chosen_models(settings, names)
+    freed = {model.name: remove(model, settings.models_folder) for model in models}
     if as_json:
         print(json_text({"removed": [{"name": name, "freed_bytes": size} for name, size in freed.items()]}))
         return

@@ -134,3 +134,18 @@ def test_a_folder_that_cannot_be_written_is_one_line(ktdesk: RunKtdesk, model: P
     result = ktdesk("pull", "owner/Tiny-GGUF:F32")
     assert result.code == ExitCode.RESOURCES
     assert "cannot be written" in result.error
+
+
+@pytest.mark.parametrize("path", ["x.gguf", "some/folder/x.gguf"])
+def test_a_pull_that_never_began_leaves_no_folders(ktdesk: RunKtdesk, tmp_path: Path, path: str) -> None:
+    assert ktdesk("pull", f"http://127.0.0.1:9/{path}").code == ExitCode.FETCH
+    assert list((tmp_path / "home/models").iterdir()) == []
+
+
+def test_removing_a_model_of_a_url_leaves_no_folders(
+    ktdesk: RunKtdesk, hub: LoopbackHub, model: Path, tmp_path: Path
+) -> None:
+    assert ktdesk("pull", f"{hub.url}/plain/owner/Tiny-GGUF/tiny-F32.gguf").code == ExitCode.OK
+    name = json.loads(ktdesk("models", "--json").out)["models"][0]["name"]
+    assert ktdesk("models", "rm", name).code == ExitCode.OK
+    assert list((tmp_path / "home/models").iterdir()) == []

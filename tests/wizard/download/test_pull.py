@@ -149,13 +149,13 @@ def test_what_is_being_fetched_is_not_removed_and_afterwards_goes_whole(
 
         def saw(self, state: object) -> None:
             with pytest.raises(StoreError) as caught:
-                remove(stored_models(tmp_path)[0])
+                remove(stored_models(tmp_path)[0], tmp_path)
             self.refusal = str(caught.value)
 
     remover = Remover()
     got(tmp_path, watcher=remover)
     assert remover.refusal == "o/n:Q8_0 is being fetched: stop that first"
-    remove(stored_models(tmp_path)[0])
+    remove(stored_models(tmp_path)[0], tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -96,10 +96,10 @@ def test_removing_takes_all_of_a_model_and_nothing_of_another(tmp_path: Path) ->
     model = put(tmp_path)
     Path(f"{model.path}.part").write_bytes(b"part")
     Path(f"{model.path}.part.journal").write_bytes(b"journal")
-    remove(model)
+    remove(model, tmp_path)
     assert stored_models(tmp_path) == [other]
     assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == ["Q8_0.model.json", "a-Q8_0.gguf"]
-    remove(other)
+    remove(other, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -110,7 +110,7 @@ def test_removing_a_link_leaves_what_it_was_made_to(tmp_path: Path) -> None:
     model.path.unlink()
     model.path.symlink_to(original)
     assert model.state == "whole"
-    assert remove(model) == 0
+    assert remove(model, tmp_path / "store") == 0
     assert original.read_bytes() == b"data"
 
 

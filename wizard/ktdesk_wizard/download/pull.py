@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import datetime
 import fcntl
+import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,7 +32,15 @@ from ktdesk_wizard.hub.location import Location, RemoteFile, locate
 from ktdesk_wizard.report import Report, Silence
 from ktdesk_wizard.store.checking import is_checked, sha256_of
 from ktdesk_wizard.store.models import JOURNAL_SUFFIX, PART_SUFFIX, StoredModel
-from ktdesk_wizard.store.record import RECORD_SUFFIX, ModelRecord, StoredFile, lock_path, read_record, write_record
+from ktdesk_wizard.store.record import (
+    RECORD_SUFFIX,
+    ModelRecord,
+    StoredFile,
+    lock_path,
+    read_record,
+    remove_if_empty,
+    write_record,
+)
 
 
 @dataclass(frozen=True)
@@ -84,21 +93,30 @@ def pull(
     """http: None where nothing may be fetched. WizardError says what is wrong, and what to do."""
     folder = store / wanted.folder
     watcher, report = watcher or Watcher(), report or Silence()
-    with writing_to(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        with _locked(folder, wanted, report):
-            return _Pull(http, store, folder, wanted, options or PullOptions(), watcher, report).run()
+    with writing_to(folder), _locked(folder, wanted, report):
+        pulling = _Pull(http, store, folder, wanted, options or PullOptions(), watcher, report)
+        try:
+            return pulling.run()
+        except BaseException:
+            pulling.forget_if_nothing_came()
+            raise
 
 
 @contextmanager
 def _locked(folder: Path, wanted: WantedModel, report: Report) -> Iterator[None]:
-    with lock_path(folder, wanted.quantization).open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            report.step(f"waiting for another ktdesk that fetches {wanted.name}")
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+    """Makes the folder. Who held the lock before may have removed it again: then anew."""
+    path = lock_path(folder, wanted.quantization)
+    while True:
+        folder.mkdir(parents=True, exist_ok=True)
+        with path.open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                report.step(f"waiting for another ktdesk that fetches {wanted.name}")
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            if path.exists() and os.path.samestat(path.stat(), os.fstat(lock.fileno())):
+                yield
+                return
 
 
 class _Pull:
@@ -136,6 +154,13 @@ class _Pull:
         self._record = replace(self._record, added=added)
         write_record(self._record_path, self._record)
         return PulledModel(self._record, self._folder / files[0].path, fetched_bytes)
+
+    def forget_if_nothing_came(self) -> None:
+        """Where it failed before there was a record, nothing of it stays."""
+        if not self._record_path.exists():
+            lock_path(self._folder, self._wanted.quantization).unlink(missing_ok=True)
+            for folder in {self._folder, *((self._folder / file.path).parent for file in self._wanted.files)}:
+                remove_if_empty(folder, self._store)
 
     def _read_record(self) -> ModelRecord | None:
         try:

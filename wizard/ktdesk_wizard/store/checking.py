@@ -13,7 +13,7 @@ from typing import Literal
 
 from ktdesk_wizard.errors import StoreError
 from ktdesk_wizard.store.models import JOURNAL_SUFFIX, PART_SUFFIX, StoredModel
-from ktdesk_wizard.store.record import StoredFile, lock_path, write_record
+from ktdesk_wizard.store.record import StoredFile, lock_path, remove_if_empty, write_record
 
 CHUNK_BYTES = 8 << 20
 
@@ -74,15 +74,15 @@ def _check(path: Path, file: StoredFile, advance: Advance) -> CheckedFile:
     return CheckedFile(path, "right" if found == file.sha256 else "wrong", found, file.sha256)
 
 
-def remove(model: StoredModel) -> int:
-    """Deletes its files, also those that are not whole, then its record. Bytes that became free.
+def remove(model: StoredModel, store: Path) -> int:
+    """Deletes its files, also those that are not whole, its record, and folders that become empty. Bytes freed.
 
     Of a link only the link goes: the file that it was made to stays.
     """
     if model.record_path is None and len(model.record.files) > 1 and model.state == "partial":
         raise StoreError(f"{model.folder}: of {model.name} files are missing: remove what is left of it by hand")
     with _lock(model):
-        return _remove(model)
+        return _remove(model, store)
 
 
 @contextlib.contextmanager
@@ -100,7 +100,7 @@ def _lock(model: StoredModel) -> Iterator[None]:
         yield
 
 
-def _remove(model: StoredModel) -> int:
+def _remove(model: StoredModel, store: Path) -> int:
     freed_bytes = 0
     for file in model.record.files:
         path = model.path_of(file)
@@ -109,7 +109,8 @@ def _remove(model: StoredModel) -> int:
     if model.record_path is not None:
         model.record_path.unlink(missing_ok=True)
         lock_path(model.folder, model.record.quantization).unlink(missing_ok=True)
-    _remove_empty_folders(model)
+    for folder in {model.folder, *(model.path_of(file).parent for file in model.record.files)}:
+        remove_if_empty(folder, store)
     return freed_bytes
 
 
@@ -121,11 +122,3 @@ def _remove_file(path: Path) -> int:
         return 0
     is_ours = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
     return status.st_blocks * 512 if is_ours else 0
-
-
-def _remove_empty_folders(model: StoredModel) -> None:
-    """The folders of its files, its own, and that of its owner, as far as nothing is in them."""
-    folders = {model.path_of(file).parent for file in model.record.files}
-    for folder in (*(folders - {model.folder}), model.folder, model.folder.parent):
-        with contextlib.suppress(OSError):  # something is in it, or it is the store
-            folder.rmdir()

@@ -68,6 +68,16 @@ def lock_path(folder: Path, quantization: str) -> Path:
     return folder / f".{quantization}.lock"
 
 
+def remove_if_empty(folder: Path, store: Path) -> None:
+    """With those above it, up to the store, as far as nothing is in them."""
+    while folder != store and store in folder.parents:
+        try:
+            folder.rmdir()
+        except OSError:  # something is in it
+            return
+        folder = folder.parent
+
+
 def write_record(path: Path, record: ModelRecord) -> None:
     """In one step: there is the old record or the new one, never a part."""
     text = json.dumps({"version": VERSION, **asdict(record)}, indent=2) + "\n"
