@@ -239,6 +239,16 @@ def test_the_most_exact_quantization_that_fits_is_chosen_and_the_others_are_told
     assert "less exact" in why["IQ1_S"]
 
 
+def test_memory_that_holds_no_smaller_file_either_is_told_how_much_would_do(tmp_path: Path) -> None:
+    facts = captured_facts("container", tmp_path)
+    made = make_plan(facts, qwen3_30b(), Wishes(max_memory_bytes=GIB // 10), CPU_ONLY)
+    assert made.verdict.change is not None
+    option, gib = made.verdict.change.split()
+    assert option == "--max-memory"
+    enough = Wishes(max_memory_bytes=round(float(gib) * GIB), context=made.context)
+    assert make_plan(facts, qwen3_30b(), enough, CPU_ONLY).verdict.kind == "fits"
+
+
 def test_another_quantization_is_compared_by_size_and_speed(tmp_path: Path) -> None:
     facts = captured_facts("desktop", tmp_path)
     made = plan(facts)
