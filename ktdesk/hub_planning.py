@@ -39,9 +39,11 @@ def planned_from_hub(
         chosen = first_guess(list(models.sets), facts.memory.available_bytes.value)
         for _ in range(MAX_HEADERS):
             offers = _offers(models, chosen, question, facts, abilities)
-            if best_offer(offers).offered == chosen:
+            assert models.last is not None, "its headers were read just now"
+            best = best_offer(offers, models.last.context_length).offered
+            if best == chosen:
                 break
-            chosen = best_offer(offers).offered
+            chosen = best
     return _answered(models, offers, question, facts, abilities)
 
 

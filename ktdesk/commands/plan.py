@@ -124,7 +124,9 @@ def plan(
     quant: Annotated[
         str | None,
         typer.Option(
-            metavar="QUANT", help="Of a model of the catalogue or a hub.", show_default="the most exact that fits"
+            metavar="QUANT",
+            help="Of a model of the catalogue or a hub.",
+            show_default="the best that fits",
         ),
     ] = None,
     source: Annotated[

@@ -16,10 +16,10 @@ from ktdesk_engine.errors import ConfigError
 from ktdesk_engine.quants.formats import WeightType
 from ktdesk_wizard.errors import WishError
 from ktdesk_wizard.plan.cache import grouped_query, needed_bytes
-from ktdesk_wizard.plan.choose import choose_plan, why_not
+from ktdesk_wizard.plan.choose import USEFUL_CONTEXT, best_of, choose_plan, compared, why_not
 from ktdesk_wizard.plan.plan import MEMORY
 from ktdesk_wizard.plan.planner import make_plan
-from ktdesk_wizard.plan.quantization import BITS_PER_WEIGHT
+from ktdesk_wizard.plan.quantization import BITS_PER_WEIGHT, requantized
 from ktdesk_wizard.plan.ways import ways_to_compute
 from ktdesk_wizard.plan.wishes import EngineAbilities, Wishes
 from ktdesk_wizard.probe.fact import measured
@@ -331,3 +331,37 @@ def test_the_ways_to_compute_are_those_that_the_machine_has(tmp_path: Path, isa:
     lines = ways_text(found).splitlines()
     assert len(lines) == len(ways) + 1
     assert "tok/s" in lines[1]
+
+
+def test_more_exact_weights_that_leave_hardly_any_context_are_not_chosen(tmp_path: Path) -> None:
+    facts, model = captured_facts("desktop", tmp_path), qwen3_30b()
+    tight = make_plan(facts, requantized(model, "Q8_0"), Wishes(), CPU_ONLY)
+    cap = tight.bytes_of(MEMORY) - tight.bytes_of(MEMORY) // 100
+    caps = (int(cap * share) for share in (0.9, 0.92, 0.94, 0.96, 0.98, 1.0))
+    plans = [choose_plan(facts, model, Wishes(max_memory_bytes=cap), CPU_ONLY) for cap in caps]
+    assert all(made.verdict.kind == "fits" and made.context >= USEFUL_CONTEXT for made in plans)
+
+
+@pytest.mark.parametrize(
+    ("contexts", "trained", "chosen"),
+    [
+        ((960, 9000, 20000), 40960, 1),
+        ((960, 4096, 6000), 40960, 1),
+        ((960, 1000, 1200), 40960, 0),
+        ((2048, 4096, 4096), 4096, 1),
+        ((512, 512, 512), 512, 0),
+    ],
+)
+def test_the_first_with_a_useful_context_is_the_best(
+    contexts: tuple[int, ...], trained: int, chosen: int, tmp_path: Path
+) -> None:
+    made = plan(captured_facts("desktop", tmp_path))
+    plans = [replace(made, context=context) for context in contexts]
+    assert best_of(plans, trained) is plans[chosen]
+
+
+def test_a_larger_file_is_told_to_leave_less_context(tmp_path: Path) -> None:
+    facts, model = captured_facts("desktop", tmp_path), qwen3_30b()
+    made = make_plan(facts, requantized(model, "Q4_K_M"), Wishes(context=16384), CPU_ONLY)
+    assert "a context of 8,192 tokens instead of 16,384" in compared(replace(made, context=8192), made)
+    assert "context" not in compared(made, replace(made, context=8192))

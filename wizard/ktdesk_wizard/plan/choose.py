@@ -9,12 +9,15 @@ from ktdesk_wizard.plan.model import PlannedModel
 from ktdesk_wizard.plan.plan import MEMORY, Plan, Rejected
 from ktdesk_wizard.plan.planner import make_plan
 from ktdesk_wizard.plan.quantization import BITS_PER_WEIGHT, checked_quantization, requantized
+from ktdesk_wizard.plan.verdict import SMALLEST_CONTEXT
 from ktdesk_wizard.plan.wishes import EngineAbilities, Wishes
 from ktdesk_wizard.probe.machine_facts import MachineFacts
 
 GIB = 2**30
 USUAL = ("Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "IQ4_XS", "Q3_K_M", "UD-Q2_K_XL", "IQ1_S")
 """That most repositories offer, the most exact first."""
+USEFUL_CONTEXT = 8192
+"""More exact weights that leave less are not worth it, unless nothing leaves more."""
 
 
 def choose_plan(
@@ -24,19 +27,29 @@ def choose_plan(
     abilities: EngineAbilities,
     quantizations: Sequence[str] = USUAL,
 ) -> Plan:
-    """With the most exact quantization that fits now; else that would fit; else the smallest."""
+    """With the most exact quantization that fits now with a useful context; else that would fit; else the smallest."""
     plans = [make_plan(facts, requantized(model, name), wishes, abilities) for name in quantizations]
-    chosen = best_of(plans)
+    chosen = best_of(plans, model.context_length)
     others = tuple(Rejected(plan.quantization, compared(plan, chosen)) for plan in plans if plan is not chosen)
     return replace(chosen, rejected=(*chosen.rejected, *others))
 
 
-def best_of(plans: Sequence[Plan]) -> Plan:
-    """plans: the most exact first. That which fits now, else would fit; of those that do not, the smallest."""
+def best_of(plans: Sequence[Plan], trained_context: int) -> Plan:
+    """plans: the most exact first. That which fits now, else would fit; of those that do not, the smallest.
+
+    Of those that fit now, the first with a useful context, else with one for a conversation at all, else the first.
+    """
     ranks = {"fits": 0, "fits if you free memory": 1, "unknown": 2, "does not fit": 3}
     best = min(ranks[plan.verdict.kind] for plan in plans)
     of_best = [plan for plan in plans if ranks[plan.verdict.kind] == best]
-    return of_best[-1] if best == ranks["does not fit"] else of_best[0]
+    if best == ranks["does not fit"]:
+        return of_best[-1]
+    if best == ranks["fits"]:
+        for least in (min(USEFUL_CONTEXT, trained_context), SMALLEST_CONTEXT):
+            for plan in of_best:
+                if plan.context >= least:
+                    return plan
+    return of_best[0]
 
 
 def why_not(
@@ -59,7 +72,13 @@ def compared(other: Plan, plan: Plan) -> str:
     if other.decode.max_tok_s and other.decode.min_tok_s and plan.decode.max_tok_s and plan.decode.min_tok_s:
         ratio = (other.decode.min_tok_s + other.decode.max_tok_s) / (plan.decode.min_tok_s + plan.decode.max_tok_s)
         speed = f"; decode at {ratio:.2f} times the speed"
-    return f"{size}{speed}{_exactness(other.quantization, plan.quantization)}"
+    return f"{size}{speed}{_exactness(other.quantization, plan.quantization)}{_shorter(other, plan)}"
+
+
+def _shorter(other: Plan, plan: Plan) -> str:
+    if other.context >= plan.context:
+        return ""
+    return f"; leaves room for a context of {other.context:,} tokens instead of {plan.context:,}"
 
 
 def _exactness(other: str, planned: str) -> str:

@@ -57,9 +57,12 @@ def make_offers(
     ]
 
 
-def best_offer(offers: Sequence[Offer]) -> Offer:
-    """The largest that fits now; else that would fit; else the smallest. offers: the largest first."""
-    plan = best_of([offer.plan for offer in offers])
+def best_offer(offers: Sequence[Offer], trained_context: int) -> Offer:
+    """The largest that fits now with a useful context; else that would fit; else the smallest.
+
+    offers: the largest first.
+    """
+    plan = best_of([offer.plan for offer in offers], trained_context)
     return next(offer for offer in offers if offer.plan is plan)
 
 
