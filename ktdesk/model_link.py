@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import http.client
-import json
 import os
 import threading
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
 from ktdesk.errors import AppError
 from ktdesk.options import EngineOptions
+from ktdesk.server_answers import facts_of
 from ktdesk.server_records import ServerRecord, running_servers, stop_server
 from ktdesk.settings import KEY_VARIABLE, Settings
 from ktdesk.starting import StartedServer, only_starter
@@ -105,7 +103,7 @@ class ModelLink:
         record, turn = self._record, self._turn
         if record is None:
             return self.state
-        facts = _asked(record.url, "/health")
+        facts = facts_of(record.url, "/health", LOOK_SECONDS)
         seen = self._seen(record, facts)
         with self._lock:
             if turn == self._turn:
@@ -174,7 +172,7 @@ class ModelLink:
         return replace(now, stage="gone", reason="it was told to stop")
 
     def _context(self, record: ServerRecord) -> int:
-        facts = _asked(record.url, "/ktdesk/model", self.api_key)
+        facts = facts_of(record.url, "/ktdesk/model", LOOK_SECONDS, self.api_key)
         return 0 if facts is None else int(facts.get("context", 0))
 
     def _last_words(self) -> str:
@@ -195,15 +193,3 @@ class ModelLink:
         if self._started is not None:
             self._started.forget()
         self._started = None
-
-
-def _asked(url: str, path: str, api_key: str | None = None) -> dict[str, Any] | None:
-    """What a server answers, whatever the status; None where it does not."""
-    headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
-    try:
-        with closing(http.client.HTTPConnection(urlsplit(url).netloc, timeout=LOOK_SECONDS)) as connection:
-            connection.request("GET", path, headers=headers)
-            facts = json.loads(connection.getresponse().read())
-    except (OSError, http.client.HTTPException, ValueError):
-        return None
-    return facts if isinstance(facts, dict) else None

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import signal
 import time
-from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import psutil
 
 from ktdesk.errors import UsageError
+from ktdesk.server_answers import facts_of
 from ktdesk.settings import Settings
 
 
@@ -137,13 +135,7 @@ def _read(path: Path) -> ServerRecord | None:
 
 def health_of(record: ServerRecord, timeout_seconds: float = 10.0) -> dict[str, Any] | None:
     """What it says about itself; None where it does not answer."""
-    try:
-        with closing(http.client.HTTPConnection(urlsplit(record.url).netloc, timeout=timeout_seconds)) as connection:
-            connection.request("GET", "/health")
-            facts = json.loads(connection.getresponse().read())
-    except (OSError, http.client.HTTPException, ValueError):
-        return None
-    return facts if isinstance(facts, dict) else None
+    return facts_of(record.url, "/health", timeout_seconds)
 
 
 def models_of(record: ServerRecord) -> list[dict[str, Any]]:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import re
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
 
 import psutil
 
 from ktdesk.amounts import speed_text
+from ktdesk.server_answers import body_of
 from ktdesk.server_records import ServerRecord
 from ktdesk_engine.machine import node_of_cpu
 
@@ -79,7 +77,7 @@ class Watcher:
 
     def __init__(self, record: ServerRecord, api_key: str | None = None) -> None:
         self.record = record
-        self._headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
+        self._api_key = api_key
         self._nodes = node_of_cpu()
         self._before: tuple[float, dict[str, float]] | None = None
         self._process: psutil.Process | None = None
@@ -126,14 +124,8 @@ class Watcher:
             return ExpertHeat()
 
     def _ask(self, path: str) -> bytes | None:
-        address = urlsplit(self.record.url).netloc
-        try:
-            with closing(http.client.HTTPConnection(address, timeout=LOOK_SECONDS)) as connection:
-                connection.request("GET", path, headers=self._headers)
-                response = connection.getresponse()
-                return response.read() if response.status == 200 else None
-        except (OSError, http.client.HTTPException):
-            return None
+        answer = body_of(self.record.url, path, LOOK_SECONDS, self._api_key)
+        return answer[1] if answer is not None and answer[0] == 200 else None
 
     def _of_process(self) -> tuple[float, int]:
         """Percent of a core since the last look, and resident bytes. Zeros where it is gone."""

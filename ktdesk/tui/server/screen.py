@@ -91,19 +91,18 @@ class ServerScreen(PlaceScreen):
                 self._tail = LogTail(Path(record.log))
                 self.query_one(Log).clear()
             moment = await asyncio.to_thread(self._watcher.look) if record is not None and self._watcher else None
-            self._show(record, moment)
+            others = [] if record is not None else await asyncio.to_thread(self.ktdesk.link.servers)
+            self._show(record, moment, others)
             if self._tail is not None and (text := await asyncio.to_thread(self._tail.more)):
                 self.query_one(Log).write(harmless(text))
             await asyncio.sleep(SECONDS_BETWEEN_LOOKS)
 
-    def _show(self, record: ServerRecord | None, moment: Moment | None) -> None:
+    def _show(self, record: ServerRecord | None, moment: Moment | None, others: Sequence[ServerRecord]) -> None:
         self._last_path = self.ktdesk.link.state.path or self._last_path
-        others = [] if record is not None else self.ktdesk.link.servers()
         self.query_one("#facts", Static).update(facts_of(record, moment, others))
         self.query_one("#stop", Button).disabled = record is None
         self.query_one("#start", Button).disabled = not self._last_path
-        self.query_one("#client", Static).update("" if record is None else f"From {self._client}")
-        self.query_one("#snippet", Static).update("" if record is None else self._snippet(record))
+        self._show_snippet(record)
 
     def _snippet(self, record: ServerRecord) -> str:
         return snippet(self._client, record.url, record.model, record.needs_key)
@@ -139,13 +138,11 @@ class ServerScreen(PlaceScreen):
 
     def action_next_client(self) -> None:
         self._client = CLIENTS[(CLIENTS.index(self._client) + 1) % len(CLIENTS)]
-        record = self.ktdesk.link.record
-        if record is not None:
-            self._show_snippet(record)
+        self._show_snippet(self.ktdesk.link.record)
 
-    def _show_snippet(self, record: ServerRecord) -> None:
-        self.query_one("#client", Static).update(f"From {self._client}")
-        self.query_one("#snippet", Static).update(self._snippet(record))
+    def _show_snippet(self, record: ServerRecord | None) -> None:
+        self.query_one("#client", Static).update("" if record is None else f"From {self._client}")
+        self.query_one("#snippet", Static).update("" if record is None else self._snippet(record))
 
 
 def facts_of(record: ServerRecord | None, moment: Moment | None, others: Sequence[ServerRecord] = ()) -> Content:

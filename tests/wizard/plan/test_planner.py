@@ -242,6 +242,7 @@ def test_the_most_exact_quantization_that_fits_is_chosen_and_the_others_are_told
 def test_memory_that_holds_no_smaller_file_either_is_told_how_much_would_do(tmp_path: Path) -> None:
     facts = captured_facts("container", tmp_path)
     made = make_plan(facts, qwen3_30b(), Wishes(max_memory_bytes=GIB // 10), CPU_ONLY)
+    assert "--max-memory gives 0.1 GiB" in made.verdict.message
     assert made.verdict.change is not None
     option, gib = made.verdict.change.split()
     assert option == "--max-memory"

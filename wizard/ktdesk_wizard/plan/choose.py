@@ -44,12 +44,9 @@ def best_of(plans: Sequence[Plan], trained_context: int) -> Plan:
     of_best = [plan for plan in plans if ranks[plan.verdict.kind] == best]
     if best == ranks["does not fit"]:
         return of_best[-1]
-    if best == ranks["fits"]:
-        for least in (min(USEFUL_CONTEXT, trained_context), SMALLEST_CONTEXT):
-            for plan in of_best:
-                if plan.context >= least:
-                    return plan
-    return of_best[0]
+    leasts = (min(USEFUL_CONTEXT, trained_context), SMALLEST_CONTEXT) if best == ranks["fits"] else ()
+    roomy = (plan for least in leasts for plan in of_best if plan.context >= least)
+    return next(roomy, of_best[0])
 
 
 def why_not(

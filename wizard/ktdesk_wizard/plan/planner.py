@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -24,7 +23,6 @@ from ktdesk_wizard.plan.plan import (
     Plan,
     Prediction,
     Rejected,
-    Verdict,
     peak_bytes,
 )
 from ktdesk_wizard.plan.speed import SHORT_DEPTH, predict_decode, predict_prefill
@@ -93,7 +91,7 @@ def make_plan(
         gpu_parts=placement.parts,
         ledger=ledger,
         totals=tuple(_totals(facts, wishes, ledger, available)),
-        verdict=_verdict(facts, wishes, judge(model, sizes, need, available, _capacity(facts, wishes)), need(sizes)),
+        verdict=judge(model, sizes, need, available, _capacity(facts, wishes), facts.memory.available_bytes.value),
         prefill=prefill if shares else corrections.corrected(prefill, "prefill", 0),
         decode=decode(min(SHORT_DEPTH, sizes.context)),
         decode_deep=decode(sizes.context),
@@ -108,16 +106,6 @@ def _available(facts: MachineFacts, wishes: Wishes) -> int | None:
     if available is None or wishes.max_memory_bytes is None:
         return available if wishes.max_memory_bytes is None else wishes.max_memory_bytes
     return min(available, wishes.max_memory_bytes)
-
-
-def _verdict(facts: MachineFacts, wishes: Wishes, judged: Verdict, needed: int) -> Verdict:
-    """Where the wish for memory leaves room for no change of the model, the wish itself may change."""
-    available = facts.memory.available_bytes.value
-    if judged.change is not None or judged.missing_bytes <= 0 or wishes.max_memory_bytes is None:
-        return judged
-    if available is None or needed > available:
-        return judged
-    return replace(judged, change=f"--max-memory {math.ceil(10 * needed / GIB) / 10:g}")
 
 
 def _capacity(facts: MachineFacts, wishes: Wishes) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -23,9 +24,14 @@ Need = Callable[[Sizes], int]
 
 
 def judge(
-    model: PlannedModel, sizes: Sizes, need: Need, available_bytes: int | None, capacity_bytes: int | None
+    model: PlannedModel,
+    sizes: Sizes,
+    need: Need,
+    available_bytes: int | None,
+    capacity_bytes: int | None,
+    free_bytes: int | None,
 ) -> Verdict:
-    """Of main memory: cards hold only what there is room for."""
+    """Of main memory: cards hold only what there is room for. free_bytes: available, were the plan not limited."""
     needed = need(sizes)
     if available_bytes is None:
         return Verdict("unknown", f"it needs {_gib(needed)} of memory; how much is available is unknown", 0, None)
@@ -39,9 +45,15 @@ def judge(
         )
     most = max(available_bytes, int(FREEABLE_SHARE * (capacity_bytes or 0)))
     change = _smallest_change(model, sizes, need, most)
-    return Verdict(
-        "does not fit", f"it needs {_gib(needed)}, this machine can give {_gib(most)}", needed - most, change
-    )
+    giver = "this machine can give"
+    if free_bytes is not None and free_bytes > most:
+        giver = "--max-memory gives"
+        change = change or (_limit_of(needed) if needed <= free_bytes else None)
+    return Verdict("does not fit", f"it needs {_gib(needed)}, {giver} {_gib(most)}", needed - most, change)
+
+
+def _limit_of(num_bytes: int) -> str:
+    return f"--max-memory {math.ceil(10 * num_bytes / GIB) / 10:g}"
 
 
 def _smallest_change(model: PlannedModel, sizes: Sizes, need: Need, most: int) -> str | None:
