@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import time
-from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import accumulate
 from typing import ClassVar
 
 from rich.segment import Segment
@@ -21,19 +19,16 @@ from textual.timer import Timer
 
 from ktdesk.conversations.messages import Message
 from ktdesk.tui.chat.entry import GUTTER, Entry, EntryStyles
+from ktdesk.tui.chat.stack import Stack
+from ktdesk.tui.chat.transcript_styles import COMPONENT_CSS, COMPONENTS, entry_styles
 from ktdesk.tui.keys import binding
 from ktdesk.tui.markdown.blocks import Line
 from ktdesk.tui.markdown.growing import plain_text
-from ktdesk.tui.markdown.styles import MarkdownStyles
 
 IDLE_SECONDS = 0.03
 IDLE_BUDGET_SECONDS = 0.008
 """Of each IDLE_SECONDS, for drawing what nobody sees yet."""
 MAX_STRIPS = 4096
-PARTS = (
-    *("user", "answer", "faint", "error", "chosen", "heading", "link", "code", "code-block"),
-    *("keyword", "string", "number", "name", "comment"),
-)
 KNOWN_HEIGHT_OVERSCAN = 1
 """Heights above what is shown, drawn too."""
 
@@ -64,25 +59,12 @@ through the versions. Text is marked with the mouse and copied with ctrl+c.
         Binding("home", "top", show=False),
         Binding("end", "follow", show=False),
     ]
-    COMPONENT_CLASSES: ClassVar[set[str]] = {f"transcript--{part}" for part in PARTS}
-    DEFAULT_CSS = """
-    Transcript {
+    COMPONENT_CLASSES: ClassVar[set[str]] = COMPONENTS
+    DEFAULT_CSS = f"""
+    Transcript {{
         background: $background; scrollbar-gutter: stable; overflow-x: hidden;
-        .transcript--user { color: $primary; text-style: bold; }
-        .transcript--answer { color: $success; text-style: bold; }
-        .transcript--faint { color: $foreground; text-style: dim; }
-        .transcript--error { color: $error; }
-        .transcript--link { color: $primary; text-style: underline; }
-        .transcript--heading { color: $accent; text-style: bold; }
-        .transcript--code { color: $accent; }
-        .transcript--code-block { background: $panel; }
-        .transcript--keyword { color: $primary; }
-        .transcript--string { color: $success; }
-        .transcript--number { color: $accent; }
-        .transcript--name { color: $warning; }
-        .transcript--comment { color: $foreground; text-style: dim italic; }
-        .transcript--chosen { color: $primary; }
-    }
+        {COMPONENT_CSS}
+    }}
     """
 
     class Asked(TextualMessage):
@@ -98,12 +80,7 @@ through the versions. Text is marked with the mouse and copied with ctrl+c.
     def __init__(self, *, unfolds_reasoning: bool = False) -> None:
         super().__init__()
         self.unfolds_reasoning = unfolds_reasoning
-        self._entries: list[Entry] = []
-        self._index: dict[int, int] = {}
-        self._heights: list[int] = []
-        self._exact: list[bool] = []
-        self._ends: list[int] = []
-        """In lines, from the top."""
+        self._stack = Stack()
         self._styles: EntryStyles | None = None
         self._chosen: int | None = None
         self.follows = True
@@ -115,31 +92,30 @@ through the versions. Text is marked with the mouse and copied with ctrl+c.
         self._idle: Timer | None = None
 
     def on_mount(self) -> None:
-        self._idle = self.set_interval(IDLE_SECONDS, self._draw_when_idle, pause=not self._entries)
+        self._idle = self.set_interval(IDLE_SECONDS, self._draw_when_idle, pause=not len(self._stack))
 
     def show(self, messages: Sequence[tuple[Message, tuple[int, int]]]) -> None:
         """Another conversation, or another branch: each message and which of how many versions it is."""
-        old = {entry.message.message_id: entry for entry in self._entries}
-        self._entries = []
+        entries = []
         for message, version in messages:
-            entry = old.get(message.message_id) or Entry(message, version, unfolded=self.unfolds_reasoning)
+            entry = self._stack.find(message.message_id) or Entry(message, version, unfolded=self.unfolds_reasoning)
             if (entry.message, entry.version) != (message, version):
                 entry.change(message, version)
-            self._entries.append(entry)
-        self._index = {entry.message.message_id: index for index, entry in enumerate(self._entries)}
+            entries.append(entry)
+        self._stack = Stack(entries)
         if self._chosen is not None:
-            self._chosen = min(self._chosen, len(self._entries) - 1) if self._entries else None
+            self._chosen = min(self._chosen, len(entries) - 1) if entries else None
         self._measure_anew()
         if self.follows:
             self._scroll_to_end()
 
     def change(self, message: Message, waited_seconds: float = 0.0) -> None:
         """A message that is shown has grown. It is drawn if it is seen."""
-        index = self._index.get(message.message_id)
+        index = self._stack.index_of(message.message_id)
         if index is None:
             return
         begun = time.thread_time()
-        entry = self._entries[index]
+        entry = self._stack.entries[index]
         entry.waited_seconds = waited_seconds
         entry.change(message)
         if self._is_seen(index) or message.state != "streaming":
@@ -152,23 +128,24 @@ through the versions. Text is marked with the mouse and copied with ctrl+c.
     @property
     def chosen(self) -> Message | None:
         """The message that the user chose, or the last."""
-        if not self._entries:
+        if not len(self._stack):
             return None
-        return self._entries[-1 if self._chosen is None else self._chosen].message
+        return self._stack.entries[-1 if self._chosen is None else self._chosen].message
 
     def choose(self, message_id: int) -> None:
         """And show it."""
-        if message_id in self._index:
-            self._chosen = self._index[message_id]
+        index = self._stack.index_of(message_id)
+        if index is not None:
+            self._chosen = index
             self._show_chosen()
 
     def codes_of(self, message: Message) -> list[str]:
-        index = self._index.get(message.message_id)
-        return [] if index is None else self._entries[index].codes
+        entry = self._stack.find(message.message_id)
+        return [] if entry is None else entry.codes
 
     def fold_all(self, *, unfolded: bool) -> None:
         self.unfolds_reasoning = unfolded
-        for entry in self._entries:
+        for entry in self._stack.entries:
             if entry.message.role == "assistant":
                 entry.fold(unfolded=unfolded)
         self._measure_anew()
@@ -177,12 +154,12 @@ through the versions. Text is marked with the mouse and copied with ctrl+c.
 
     def render_line(self, y: int) -> Strip:
         line_number = self.scroll_offset.y + y
-        index = bisect_right(self._ends, line_number)
+        index = self._stack.at(line_number)
         styles = self._entry_styles
-        if index >= len(self._entries):
+        if index >= len(self._stack):
             return Strip.blank(self.size.width, styles.base)
-        lines = self._entries[index].lines(self._text_width, styles)
-        inner = line_number - self._ends[index] + self._heights[index]
+        lines = self._stack.entries[index].lines(self._text_width, styles)
+        inner = line_number - self._stack.top(index)
         line = lines[inner] if inner < len(lines) else []
         is_chosen = index == self._chosen and self.has_focus and inner < len(lines) - 1
         strip = self._strip(line, styles, is_chosen=is_chosen)
@@ -205,7 +182,7 @@ through the versions. Text is marked with the mouse and copied with ctrl+c.
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
         lines: list[str] = []
-        for entry in self._entries:
+        for entry in self._stack.entries:
             lines += ["  " + plain_text(line) for line in entry.lines(self._text_width, self._entry_styles)]
         selected = selection.extract("\n".join(lines))
         return "\n".join(line.removeprefix("  ").rstrip() for line in selected.split("\n")), "\n"
@@ -217,7 +194,7 @@ through the versions. Text is marked with the mouse and copied with ctrl+c.
         super().notify_style_update()
         self._styles = None
         self._strips.clear()
-        if self.is_mounted and self._entries:
+        if self.is_mounted and len(self._stack):
             self._measure_anew()
 
     def on_mouse_move(self, event: MouseMove) -> None:
@@ -231,14 +208,14 @@ through the versions. Text is marked with the mouse and copied with ctrl+c.
 
     def on_resize(self, event: Resize) -> None:
         self._strips.clear()
-        if self._entries:
+        if len(self._stack):
             self._measure_anew()
             if self.follows:
                 self._scroll_to_end()
 
     def on_focus(self, event: Focus) -> None:
-        if self._chosen is None and self._entries:
-            self._chosen = len(self._entries) - 1
+        if self._chosen is None and len(self._stack):
+            self._chosen = len(self._stack) - 1
         self.refresh()
 
     def on_blur(self, event: Blur) -> None:
@@ -246,8 +223,8 @@ through the versions. Text is marked with the mouse and copied with ctrl+c.
         self.refresh()
 
     def on_click(self, event: Click) -> None:
-        index = bisect_right(self._ends, self.scroll_offset.y + event.y)
-        if index < len(self._entries):
+        index = self._stack.at(self.scroll_offset.y + event.y)
+        if index < len(self._stack):
             self._chosen = index
             self.refresh()
 
@@ -270,12 +247,13 @@ through the versions. Text is marked with the mouse and copied with ctrl+c.
         self.scroll_to(y=y, animate=False, immediate=True, force=True)
 
     def action_choose(self, step: int) -> None:
-        if not self._entries:
+        last = len(self._stack) - 1
+        if last < 0:
             return
-        chosen = len(self._entries) - 1 if self._chosen is None else self._chosen + step
-        if chosen >= len(self._entries):
+        chosen = last if self._chosen is None else self._chosen + step
+        if chosen > last:
             self.action_follow()
-        self._chosen = min(max(chosen, 0), len(self._entries) - 1)
+        self._chosen = min(max(chosen, 0), last)
         self._show_chosen()
 
     def action_ask(self, what: str) -> None:
@@ -287,21 +265,21 @@ through the versions. Text is marked with the mouse and copied with ctrl+c.
             self.action_toggle_fold(self.chosen.message_id)
 
     def action_toggle_fold(self, message_id: int) -> None:
-        if message_id in self._index:
-            self._entries[self._index[message_id]].toggle()
+        entry = self._stack.find(message_id)
+        if entry is not None:
+            entry.toggle()
             self._settle()
             self.refresh()
 
     def action_show_version(self, message_id: int, step: int) -> None:
-        if message_id in self._index:
-            message = self._entries[self._index[message_id]].message
-            self.post_message(self.Asked("older" if step < 0 else "newer", message))
+        entry = self._stack.find(message_id)
+        if entry is not None:
+            self.post_message(self.Asked("older" if step < 0 else "newer", entry.message))
 
     def action_copy_code(self, message_id: int, number: int) -> None:
-        if message_id in self._index:
-            entry = self._entries[self._index[message_id]]
-            if number < len(entry.codes):
-                self.post_message(self.Asked("copy_code", entry.message, entry.codes[number]))
+        entry = self._stack.find(message_id)
+        if entry is not None and number < len(entry.codes):
+            self.post_message(self.Asked("copy_code", entry.message, entry.codes[number]))
 
     @property
     def _text_width(self) -> int:
@@ -310,116 +288,61 @@ through the versions. Text is marked with the mouse and copied with ctrl+c.
     @property
     def _entry_styles(self) -> EntryStyles:
         if self._styles is None:
-            self._styles = self._make_styles()
+            self._styles = entry_styles(self)
         return self._styles
 
-    def _make_styles(self) -> EntryStyles:
-        def style(name: str) -> Style:
-            return self.get_component_rich_style(f"transcript--{name}", partial=True)
-
-        faint = style("faint")
-        drawn = MarkdownStyles(
-            heading=style("heading"),
-            code=style("code"),
-            code_block=style("code-block"),
-            link=style("link"),
-            faint=faint,
-            keyword=style("keyword"),
-            string=style("string"),
-            number=style("number"),
-            name=style("name"),
-            comment=style("comment"),
-        )
-        thought = MarkdownStyles(text=faint, heading=faint, code=faint, code_block=faint, link=faint, faint=faint)
-        return EntryStyles(
-            drawn,
-            thought,
-            style("user"),
-            style("answer"),
-            faint,
-            style("error"),
-            style("link"),
-            style("chosen"),
-            self.rich_style,
-        )
-
     def _is_seen(self, index: int) -> bool:
-        top = self._ends[index] - self._heights[index]
-        return top <= self.scroll_offset.y + self.size.height and self._ends[index] >= self.scroll_offset.y
+        top = self.scroll_offset.y
+        return self._stack.top(index) <= top + self.size.height and self._stack.end(index) >= top
 
     def _measure_anew(self) -> None:
         """All heights are guessed again, and what is seen is drawn."""
         width = self._text_width
-        self._exact = [False] * len(self._entries)
-        self._heights = [entry.estimated_height(width) for entry in self._entries]
-        self._ends = list(accumulate(self._heights))
-        if self.follows and self._ends:  # what is seen are the last
-            self._draw_from_the_end(width)
+        self._stack.guess(width)
+        if self.follows:  # what is seen are the last
+            room = self.size.height * (1 + KNOWN_HEIGHT_OVERSCAN)
+            self._stack.draw_from_the_end(room, width, self._entry_styles)
         self._settle()
         if self._idle is not None:
             self._idle.resume()
         self.refresh()
 
-    def _draw_from_the_end(self, width: int) -> None:
-        room = self.size.height * (1 + KNOWN_HEIGHT_OVERSCAN)
-        for index in reversed(range(len(self._entries))):
-            room -= self._draw(index, width)
-            if room < 0:
-                break
-        self._ends = list(accumulate(self._heights))
-
     def _settle(self) -> None:
         """Draws what is seen, and keeps it where it is while heights above it turn out to be others."""
-        if not self._entries or not self.size.height:
-            self.virtual_size = Size(self.size.width, self._ends[-1] if self._ends else 0)
-            return
-        width = self._text_width
-        for _ in range(8):  # drawing moves what is seen, and that may have to be drawn
-            first, last = self._seen_range()
-            pending = [i for i in range(first, last + 1) if not (self._exact[i] and self._entries[i].is_drawn)]
-            if not pending:
-                break
-            self._draw_all(pending, width)
-        height = self._ends[-1]
-        if self.virtual_size.height != height or self.virtual_size.width != self.size.width:
-            self.virtual_size = Size(self.size.width, height)
+        if len(self._stack) and self.size.height:
+            for _ in range(8):  # drawing moves what is seen, and that may have to be drawn
+                top = self.scroll_offset.y
+                pending = self._stack.pending(self._stack.between(top, top + self.size.height))
+                if not pending:
+                    break
+                self._draw(pending)
+        size = Size(self.size.width, self._stack.height)
+        if self.virtual_size != size:
+            self.virtual_size = size
 
-    def _draw_all(self, indexes: Sequence[int], width: int) -> None:
-        anchor = min(bisect_right(self._ends, self.scroll_offset.y), len(self._entries) - 1)
-        top = self._ends[anchor] - self._heights[anchor]
-        for index in indexes:
-            self._draw(index, width)
-        self._ends = list(accumulate(self._heights))
-        moved = self._ends[anchor] - self._heights[anchor] - top
+    def _draw(self, indexes: Sequence[int]) -> None:
+        anchor = min(self._stack.at(self.scroll_offset.y), len(self._stack) - 1)
+        top = self._stack.top(anchor)
+        self._stack.draw(indexes, self._text_width, self._entry_styles)
+        moved = self._stack.top(anchor) - top
         if moved and not self.follows:
-            self.virtual_size = Size(self.size.width, self._ends[-1])
+            self.virtual_size = Size(self.size.width, self._stack.height)
             self.scroll_to(y=self.scroll_offset.y + moved, animate=False, immediate=True, force=True)
-
-    def _draw(self, index: int, width: int) -> int:
-        self._heights[index] = len(self._entries[index].lines(width, self._entry_styles))
-        self._exact[index] = True
-        return self._heights[index]
-
-    def _seen_range(self) -> tuple[int, int]:
-        top = self.scroll_offset.y
-        last = len(self._entries) - 1
-        return min(bisect_right(self._ends, top), last), min(bisect_right(self._ends, top + self.size.height), last)
 
     def _draw_when_idle(self) -> None:
         begun = time.perf_counter()
-        pending = [index for index, is_exact in enumerate(self._exact) if not is_exact]
-        if not pending:
+        guessed = self._stack.guessed()
+        if not guessed:
             assert self._idle is not None
             self._idle.pause()
             return
-        width = self._text_width
         done: list[int] = []
-        for index in reversed(pending):
-            self._entries[index].lines(width, self._entry_styles)
+        for index in reversed(guessed):
+            self._stack.entries[index].lines(self._text_width, self._entry_styles)
             done.append(index)
             if time.perf_counter() - begun > IDLE_BUDGET_SECONDS:
                 break
-        self._draw_all(done, width)
+        self._draw(done)
         self._settle()
         if self.follows:
             self._scroll_to_end()
@@ -427,9 +350,9 @@ through the versions. Text is marked with the mouse and copied with ctrl+c.
     def _show_chosen(self) -> None:
         assert self._chosen is not None
         self._settle()
-        top, end = self._ends[self._chosen] - self._heights[self._chosen], self._ends[self._chosen]
+        top, end = self._stack.top(self._chosen), self._stack.end(self._chosen)
         view = self.scroll_offset.y, self.scroll_offset.y + self.size.height
-        if top < view[0] or self._heights[self._chosen] > self.size.height:
+        if top < view[0] or end - top > self.size.height:
             self.scroll_to(y=top, animate=False, immediate=True, force=True)
         elif end > view[1]:
             self.scroll_to(y=end - self.size.height, animate=False, immediate=True, force=True)
