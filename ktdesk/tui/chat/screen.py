@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import on, work
@@ -17,9 +16,12 @@ from textual.widgets import Static
 from ktdesk.conversations.errors import ConversationError
 from ktdesk.conversations.messages import Attachment, Conversation, Message
 from ktdesk.errors import AppError, ServerGoneError
+from ktdesk.tui.chat.answer_signals import AnswerSignals
 from ktdesk.tui.chat.composer import Composer
 from ktdesk.tui.chat.context_meter import ContextMeter
 from ktdesk.tui.chat.conversation_list import ConversationList
+from ktdesk.tui.chat.conversation_questions import ask_import, ask_tags, ask_title, export, import_into, may_delete
+from ktdesk.tui.chat.copying import copy
 from ktdesk.tui.chat.entry import duration
 from ktdesk.tui.chat.transcript import Transcript
 from ktdesk.tui.chat.welcome import Welcome
@@ -35,8 +37,6 @@ if TYPE_CHECKING:
 MAX_SHARE = 0.05
 """Of one core, that pictures of a streaming answer may take: slower ones come less often."""
 LETTERS_PER_TOKEN = 4
-MAX_COPIED_LETTERS = 70_000
-"""Terminals drop longer OSC 52 sequences."""
 
 
 class ChatScreen(PlaceScreen):
@@ -74,7 +74,6 @@ class ChatScreen(PlaceScreen):
         self._edited: Message | None = None
         self._is_wanted = False
         """An answer is asked for, but the model was not ready yet."""
-        self._ended = asyncio.Event()
 
     def compose_body(self) -> ComposeResult:
         yield ConversationList()
@@ -218,26 +217,21 @@ class ChatScreen(PlaceScreen):
         if conversation is None:
             self.notify("There is no conversation to export yet.", severity="warning")
             return
-        await self._export(conversation)
+        try:
+            paths = await export(self.ktdesk, conversation)
+        except OSError as error:
+            self.tell(error)
+            return
+        if paths:
+            self.notify("\n".join(map(str, paths)), title="Exported", markup=False)
 
     @work
     async def action_import_chats(self) -> None:
-        from ktdesk.conversations.importing import read_conversations
-        from ktdesk.tui.widgets.file_question import FileQuestion
-
-        question = FileQuestion("Import conversations of ChatGPT, Open WebUI or ktdesk", (".json", ".zip"))
-        path = await self.app.push_screen_wait(question)
+        path = await ask_import(self.ktdesk)
         if path is None:
             return
-
-        def job() -> int:
-            found = read_conversations(path)
-            for conversation in found:
-                self.session.store.insert(conversation)
-            return len(found)
-
         try:
-            count = await asyncio.to_thread(job)
+            count = await asyncio.to_thread(import_into, self.session.store, path)
         except (AppError, OSError) as error:
             self.tell(error, next_step="Nothing of what was there has changed.")
             return
@@ -275,18 +269,8 @@ class ChatScreen(PlaceScreen):
             self.notify("An answer still comes: Escape stops it.", severity="warning")
 
     def _copy(self, text: str, what: str) -> None:
-        """By OSC 52, which not every terminal takes: so it lies in a file, too."""
-        if len(text) <= MAX_COPIED_LETTERS:
-            self.app.copy_to_clipboard(text)
-        path = self.ktdesk.settings.data_folder / "copied.txt"
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8", errors="replace")
-            where = f"If your terminal did not take it, it is in {path}."
-        except OSError:
-            where = "Your terminal may not take it: mark it with the mouse then."
-        long = "It is too long for a terminal's clipboard. " if len(text) > MAX_COPIED_LETTERS else ""
-        self.notify(f"{long}{where}", title=f"{what} was copied", markup=False)
+        said = copy(self.app, text, self.ktdesk.settings.data_folder)
+        self.notify(said, title=f"{what} was copied", markup=False)
 
     def _copy_code(self, event: Transcript.Asked) -> None:
         codes = [event.code] if event.code else self.query_one(Transcript).codes_of(event.message)
@@ -364,34 +348,26 @@ class ChatScreen(PlaceScreen):
 
     @work
     async def _rename(self, conversation: Conversation) -> None:
-        from ktdesk.tui.widgets.dialog import TextQuestion
-
-        title = await self.app.push_screen_wait(TextQuestion("Rename", "Title", conversation.title))
-        if title and title.strip():
-            conversation.title = title.strip()
-            self._kept(lambda: self.session.store.describe(conversation))
-            self._show_title()
-            self._list_conversations()
+        title = await ask_title(self.ktdesk, conversation)
+        if title is not None:
+            conversation.title = title
+            self._describe(conversation)
 
     @work
     async def _tag(self, conversation: Conversation) -> None:
-        from ktdesk.tui.widgets.dialog import TextQuestion
+        tags = await ask_tags(self.ktdesk, conversation, self.session.store.tags())
+        if tags is not None:
+            conversation.tags = tags
+            self._describe(conversation)
 
-        known = ", ".join(f"#{tag}" for tag in self.session.store.tags()) or "none yet"
-        question = TextQuestion("Tags", f"Words with spaces between. There are: {known}", " ".join(conversation.tags))
-        text = await self.app.push_screen_wait(question)
-        if text is not None:
-            conversation.tags = tuple(sorted({word.lstrip("#") for word in text.split() if word.lstrip("#")}))
-            self._kept(lambda: self.session.store.describe(conversation))
-            self._show_title()
-            self._list_conversations()
+    def _describe(self, conversation: Conversation) -> None:
+        self._kept(lambda: self.session.store.describe(conversation))
+        self._show_title()
+        self._list_conversations()
 
     @work
     async def _delete(self, conversation: Conversation) -> None:
-        from ktdesk.tui.widgets.dialog import Confirmation
-
-        text = f"“{harmless(conversation.title)}” and its {len(conversation.messages)} messages cannot be brought back."
-        if not await self.app.push_screen_wait(Confirmation("Delete a conversation", text, "Delete")):
+        if not await may_delete(self.ktdesk, conversation):
             return
         current = self.session.conversation
         if current is not None and current.conversation_id == conversation.conversation_id:
@@ -399,25 +375,6 @@ class ChatScreen(PlaceScreen):
         self._kept(lambda: self.session.store.delete(conversation.conversation_id))
         self._show_conversation()
         self._list_conversations()
-
-    async def _export(self, conversation: Conversation) -> None:
-        from ktdesk.conversations.exporting import file_name, to_json, to_markdown, write_new
-        from ktdesk.tui.widgets.dialog import TextQuestion
-
-        label = "Folder. Markdown, for people, and JSON, to be imported again, are written there"
-        text = await self.app.push_screen_wait(TextQuestion("Export", label, str(Path.cwd())))
-        if not text:
-            return
-        folder = Path(text).expanduser()
-        try:
-            paths = [
-                write_new(folder, file_name(conversation, "md"), to_markdown(conversation)),
-                write_new(folder, file_name(conversation, "json"), to_json([conversation])),
-            ]
-        except OSError as error:
-            self.tell(error)
-            return
-        self.notify("\n".join(map(str, paths)), title="Exported", markup=False)
 
     def _list_conversations(self) -> None:
         listed = self.query_one(ConversationList)
@@ -455,18 +412,9 @@ class ChatScreen(PlaceScreen):
         self._is_wanted = False
         self.query_one(FailureBar).clear()
         api_key = self.ktdesk.link.api_key
-        loop = asyncio.get_running_loop()
-        changed = asyncio.Event()
-        self._ended = ended = asyncio.Event()
-        session = self.session
-
-        def when_changed() -> None:
-            """On the reading thread: wakes this one once for all that came since it looked."""
-            if not changed.is_set() or (session.answering is not None and session.answering.has_ended):
-                loop.call_soon_threadsafe(_set, changed, ended, session)
-
+        signals = AnswerSignals(self.session)
         try:
-            session.answer(state, api_key, when_changed)
+            self.session.answer(state, api_key, signals.tell)
         except ConversationError as error:
             self._tell_not_kept(error)
             return
@@ -474,22 +422,21 @@ class ChatScreen(PlaceScreen):
             self.tell(error)
             return
         self._show_conversation()
-        self._follow_answer(changed, ended)
+        self._follow_answer(signals)
 
     @work(exclusive=True, group="answer")
-    async def _follow_answer(self, changed: asyncio.Event, ended: asyncio.Event) -> None:
+    async def _follow_answer(self, signals: AnswerSignals) -> None:
         """Pictures of the answer: the latest, a few a second, and at once at the end."""
         answering, transcript = self.session.answering, self.query_one(Transcript)
         assert answering is not None
         self.refresh_bindings()
-        while not ended.is_set():
-            changed.clear()
+        while not signals.has_ended:
+            signals.look()
             message = self.session.take_answer()
             transcript.change(message, answering.waited_seconds)
             self._show_pace(message)
             pause = max(1 / self.ktdesk.preferences.renders_per_second, transcript.draw_seconds / MAX_SHARE)
-            await _first_of(ended, seconds=pause)
-            await _first_of(changed, ended, seconds=1.0)
+            await signals.wait(pause, 1.0)
         message = self.session.take_answer()
         transcript.change(message)
         await asyncio.to_thread(answering.join, 10.0)
@@ -644,19 +591,3 @@ class ChatScreen(PlaceScreen):
         answering = self.session.answering
         if answering is not None and self._kept(answering.save_again):
             self.notify("It is saved.")
-
-
-def _set(changed: asyncio.Event, ended: asyncio.Event, session: ChatSession) -> None:
-    changed.set()
-    if session.answering is not None and session.answering.has_ended:
-        ended.set()
-
-
-async def _first_of(*events: asyncio.Event, seconds: float) -> None:
-    """Until one of them is set, or so long."""
-    tasks = [asyncio.ensure_future(event.wait()) for event in events]
-    try:
-        await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
