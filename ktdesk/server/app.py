@@ -21,6 +21,7 @@ from ktdesk.server.errors import ApiError, Refusal, refusal_of
 from ktdesk.server.failure_shapes import failure_response
 from ktdesk.server.guard import Guard
 from ktdesk.server.hosting import ModelHost
+from ktdesk.server.json_bodies import JsonBodies
 from ktdesk.server.metrics import Metrics
 from ktdesk.server.ollama import ollama_routes
 from ktdesk.server.openai_chat import chat_routes
@@ -67,7 +68,7 @@ def make_app(host: ModelHost, settings: ServerSettings, metrics: Metrics) -> ASG
         app.add_middleware(
             CORSMiddleware, allow_origins=settings.cors_origins, allow_methods=["*"], allow_headers=["*"]
         )
-    return Guard(Counted(app, metrics), settings)
+    return Guard(Counted(JsonBodies(app), metrics), settings)
 
 
 def _tell_failures(app: FastAPI) -> None:

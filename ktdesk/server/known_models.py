@@ -56,15 +56,17 @@ class KnownModels:
         return self._all
 
     def _apart(self, listed: Sequence[KnownModel]) -> list[KnownModel]:
-        """Each file once, and each with a name of its own."""
+        """Each file once, and each with a name of its own; what a folder calls it stays beside."""
         models: dict[str, KnownModel] = {}
-        paths: set[Path] = set()
+        names: dict[Path, str] = {}
         for model in listed:
             path = _real(model.path)
-            if path not in paths:
-                paths.add(path)
-                name = next(name for name in _names(model) if name not in models)
+            known = names.get(path)
+            if known is None:
+                name = names[path] = next(name for name in _names(model) if name not in models)
                 models[name] = replace(model, name=name)
+            elif models[known].stored is None:
+                models[known] = replace(models[known], stored=model.stored)
         return list(models.values())
 
     def find(self, name: str | None) -> KnownModel:
@@ -105,9 +107,9 @@ def model_name(path: Path) -> str:
 def _of_name(name: str, models: Sequence[KnownModel]) -> list[KnownModel]:
     """The closest to it count: the same name, then another case, the file's name, then parts of it."""
     low = name.lower()
-    exact = [model for model in models if model.name == name]
-    cased = [model for model in models if low in (model.name.lower(), model_name(model.path).lower())]
     stored = {model.stored.name: model for model in models if model.stored is not None}
+    exact = [model for model in models if model.name == name] or ([stored[name]] if name in stored else [])
+    cased = [model for model in models if low in (model.name.lower(), model_name(model.path).lower())]
     parts = find_models(name, [model.stored for model in stored.values() if model.stored is not None])
     return exact or cased or [stored[model.name] for model in parts]
 

@@ -32,6 +32,7 @@ from ktdesk_engine.config import EngineConfig
 from ktdesk_wizard.probe.fact import reported
 from ktdesk_wizard.probe.machine_facts import MachineFacts
 from ktdesk_wizard.probe.probe import probe
+from ktdesk_wizard.store.models import stored_models
 
 HOW = OpenSettings(EngineConfig(compute="int8", num_threads=1, context=512))
 
@@ -181,6 +182,27 @@ def test_a_file_that_is_named_twice_is_one_model(talker: Path) -> None:
     known = KnownModels([talker, talker])
     assert known.find("TALKER:latest").path == talker
     assert len(known.all()) == 1
+
+
+def test_a_named_file_is_also_called_as_its_folder_calls_it(talker: Path, tmp_path: Path) -> None:
+    (tmp_path / "demo").mkdir()
+    path = Path(shutil.copy(talker, tmp_path / "demo" / "some-moe.gguf"))
+    (stored,) = stored_models(tmp_path)
+    known = KnownModels([path], [tmp_path])
+    assert stored.name != "some-moe"
+    assert known.find(stored.name) == known.find("some-moe")
+    assert [model.name for model in known.all()] == ["some-moe"]
+
+
+def test_a_body_that_is_called_a_form_is_read_as_json(server: RunningServer) -> None:
+    """As `curl -d` sends it."""
+    form = {"content-type": "application/x-www-form-urlencoded"}
+    body = json.dumps({"model": "a", "prompt": "x", "stream": False, "options": {"num_predict": 2}})
+    answer = httpx.post(f"{server.url}/api/generate", content=body, headers=form, timeout=60)
+    assert answer.status_code == 200
+    assert answer.json()["done"]
+    stranger = {**form, "origin": "http://evil.example"}
+    assert httpx.post(f"{server.url}/api/generate", content=body, headers=stranger).status_code == 403
 
 
 def test_a_link_to_a_named_file_is_no_second_model(tmp_path: Path, talker: Path) -> None:

@@ -239,6 +239,13 @@ def test_the_most_exact_quantization_that_fits_is_chosen_and_the_others_are_told
     assert "less exact" in why["IQ1_S"]
 
 
+def test_no_file_is_named_that_nobody_makes(tmp_path: Path) -> None:
+    """A bit a weight at most."""
+    made = make_plan(captured_facts("container", tmp_path), qwen3_30b(), Wishes(max_memory_bytes=4 * GIB), CPU_ONLY)
+    assert made.verdict.change is not None
+    assert made.verdict.change.startswith("--max-memory ")
+
+
 def test_memory_that_holds_no_smaller_file_either_is_told_how_much_would_do(tmp_path: Path) -> None:
     facts = captured_facts("container", tmp_path)
     made = make_plan(facts, qwen3_30b(), Wishes(max_memory_bytes=GIB // 10), CPU_ONLY)

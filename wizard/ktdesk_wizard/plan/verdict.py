@@ -12,6 +12,7 @@ from ktdesk_engine.kv_cache import PAGE_SIZE, check_cache_type
 from ktdesk_wizard.plan.ledger import Sizes
 from ktdesk_wizard.plan.model import PlannedModel
 from ktdesk_wizard.plan.plan import Verdict
+from ktdesk_wizard.plan.quantization import BITS_PER_WEIGHT
 
 GIB = 2**30
 FREEABLE_SHARE = 0.95
@@ -45,19 +46,17 @@ def judge(
         )
     most = max(available_bytes, int(FREEABLE_SHARE * (capacity_bytes or 0)))
     change = _smallest_change(model, sizes, need, most)
-    giver = "this machine can give"
-    if free_bytes is not None and free_bytes > most:
-        giver = "--max-memory gives"
-        change = change or (_limit_of(needed) if needed <= free_bytes else None)
-    return Verdict("does not fit", f"it needs {_gib(needed)}, {giver} {_gib(most)}", needed - most, change)
-
-
-def _limit_of(num_bytes: int) -> str:
-    return f"--max-memory {math.ceil(10 * num_bytes / GIB) / 10:g}"
+    is_limited = free_bytes is not None and free_bytes > most
+    giver = "--max-memory gives" if is_limited else "this machine can give"
+    message = f"it needs {_gib(needed)}, {giver} {_gib(most)}"
+    if change is None and is_limited and needed <= (free_bytes or 0):
+        change = f"--max-memory {math.ceil(10 * needed / GIB) / 10:g}"
+    more = f"{math.ceil(needed / FREEABLE_SHARE / GIB)} GiB of memory: no quantization is small enough"
+    return Verdict("does not fit", message, needed - most, change or more)
 
 
 def _smallest_change(model: PlannedModel, sizes: Sizes, need: Need, most: int) -> str | None:
-    """A smaller context, a smaller cache type, both, or else a smaller file."""
+    """A smaller context, a smaller cache type, both, or else a smaller file. None where there is none so small."""
     smaller: list[CacheType] = ["q8_0"] if sizes.cache_type != "q8_0" and _allows_q8(model) else []
     for cache_type in (sizes.cache_type, *smaller):
         context = _largest_context(replace(sizes, cache_type=cache_type), need, most)
@@ -72,6 +71,8 @@ def _smallest_change(model: PlannedModel, sizes: Sizes, need: Need, most: int) -
     if room <= 0:
         return None
     bits = 8 * room / model.num_values
+    if bits < min(BITS_PER_WEIGHT.values()):
+        return None  # nobody makes such files
     return f"a file of at most {room / 1e9:.1f} GB, about {bits:.1f} bits a weight (this has {_bits(model):.1f})"
 
 
