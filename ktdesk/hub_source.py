@@ -12,6 +12,7 @@ from ktdesk_wizard.download.state import TransferState, Watcher
 from ktdesk_wizard.hub.headers import fetch_headers
 from ktdesk_wizard.hub.http import Http, is_offline
 from ktdesk_wizard.setup.sources import SourceReport
+from ktdesk_wizard.setup.step import FileAdvance
 from ktdesk_wizard.store.models import StoredModel, stored_models
 
 
@@ -72,6 +73,7 @@ class _Watching(Watcher):
 
     def saw(self, state: TransferState) -> None:
         self._report.note(rate_text(state))
+        self._report.files(tuple(FileAdvance(file.name, file.done_bytes, file.total_bytes) for file in state.files))
         self._report.advance(state.done_bytes, state.total_bytes)
 
     def note(self, text: str) -> None:

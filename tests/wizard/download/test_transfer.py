@@ -84,6 +84,8 @@ def test_files_come_whole_over_several_connections_without_a_token_for_the_other
     assert last.done_bytes == last.total_bytes == last.checked_bytes == 600 * KIB + 3
     assert last.fetched_bytes >= last.total_bytes  # what two connections divide late comes twice
     assert last.seconds_left == 0
+    assert {file.name: file.done_bytes for file in last.files} == {name: len(data) for name, data in files.items()}
+    assert all(sum(file.done_bytes for file in state.files) == state.done_bytes for state in seen.states)
     ranges = [asked for asked in hub.bytes_asked() if asked.server == "cdn"]
     assert len(ranges) >= 10
     assert {asked.token for asked in ranges} == {None}

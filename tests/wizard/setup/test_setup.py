@@ -17,8 +17,10 @@ from trials import FakeTrial, FakeTrials, LocalTrials, measured_machine
 
 from ktdesk_wizard.errors import CancelledError, DoesNotFitError, NotConfirmedError, TrialError, TrialMemoryError
 from ktdesk_wizard.plan.wishes import Wishes
+from ktdesk_wizard.prove.run import engine_build
 from ktdesk_wizard.prove.store import load_runs
 from ktdesk_wizard.setup.flow import Listener, Setup
+from ktdesk_wizard.setup.journal import unfinished
 from ktdesk_wizard.setup.messages import Task
 from ktdesk_wizard.setup.sources import FileSource
 from ktdesk_wizard.setup.step import STEPS, Step, StepName
@@ -249,3 +251,30 @@ def test_a_damaged_journal_is_as_none(model: Path, home: Path, text: str) -> Non
     again = setup_of(model, home)
     again.run()
     assert not again.step("rehearse").is_from_before
+
+
+def test_it_stops_once_the_model_is_here_and_goes_on_or_is_handed_over(model: Path, home: Path) -> None:
+    setup = setup_of(model, home)
+    assert setup.fetch() == model
+    assert [step.name for step in setup.steps if step.state == "waiting"] == ["load", "smoke", "prove", "save"]
+    build = engine_build()
+    assert [wanted.model for wanted in unfinished(home, build)] == [str(model)]
+    assert setup.run().answer == "Paris"
+    assert not unfinished(home, build)
+    other = setup_of(model, home)
+    other.fetch()
+    other.hand_over()
+    assert not unfinished(home, build)
+
+
+def test_only_what_was_said_yes_to_is_unfinished(model: Path, home: Path) -> None:
+    wishes = Wishes(context=64, max_memory_bytes=1 << 30)
+    setup = setup_of(model, home, wanted=Wanted(str(model), wishes))
+    setup._listener = lambda step: setup.answer(False) if step.state == "asking" else None
+    with pytest.raises(NotConfirmedError):
+        setup.run()
+    (home / "setups" / "x.journal.json").write_text("[")
+    assert not unfinished(home, engine_build())
+    setup_of(model, home, wanted=Wanted(str(model), wishes, is_confirmed=True)).fetch()
+    assert unfinished(home, engine_build()) == [Wanted(str(model), wishes)]
+    assert not unfinished(home, "another build")

@@ -6,6 +6,13 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
+class FileState:
+    name: str
+    total_bytes: int
+    done_bytes: int
+
+
+@dataclass(frozen=True)
 class TransferState:
     total_bytes: int
     done_bytes: int
@@ -23,6 +30,8 @@ class TransferState:
     num_connections: int
     trouble: str | None
     """What went wrong last, as long as nothing came since."""
+    files: tuple[FileState, ...] = ()
+    """Each that is fetched, in order."""
 
 
 class Watcher:

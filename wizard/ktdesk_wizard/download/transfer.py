@@ -15,7 +15,7 @@ from ktdesk_wizard.download.hashing import Hasher
 from ktdesk_wizard.download.origins import Origin, Origins, Patience
 from ktdesk_wizard.download.part_file import PartFile, Piece
 from ktdesk_wizard.download.rate import RateMeter
-from ktdesk_wizard.download.state import TransferState, Watcher
+from ktdesk_wizard.download.state import FileState, TransferState, Watcher
 from ktdesk_wizard.errors import FetchError
 from ktdesk_wizard.hub.failures import PassingError
 from ktdesk_wizard.hub.http import Http, Response, hang_up
@@ -118,9 +118,8 @@ class Transfer:
     def state(self) -> TransferState:
         now = time.monotonic()
         total = self._done_before + sum(file.part.num_bytes for file in self._files)
-        done = self._done_before + sum(
-            file.part.num_bytes if file.is_whole else file.part.done_bytes for file in self._files
-        )
+        files = tuple(_state_of(file) for file in self._files)
+        done = self._done_before + sum(file.done_bytes for file in files)
         with self._lock:
             return TransferState(
                 total_bytes=total,
@@ -132,6 +131,7 @@ class Transfer:
                 quiet_seconds=self._meter.quiet_seconds(now),
                 num_connections=len(self._responses),
                 trouble=self._trouble,
+                files=files,
             )
 
     def _guarded(self, job: Callable[[], None]) -> None:
@@ -247,3 +247,8 @@ class Transfer:
         finally:
             with self._lock:
                 self._responses.discard(answer.response)
+
+
+def _state_of(file: FileTransfer) -> FileState:
+    part = file.part
+    return FileState(part.target.name, part.num_bytes, part.num_bytes if file.is_whole else part.done_bytes)

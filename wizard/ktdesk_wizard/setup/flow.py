@@ -11,7 +11,7 @@ same setup begun again goes on from there.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from ktdesk_wizard.prove.run import engine_build
 from ktdesk_wizard.setup.journal import Journal
 from ktdesk_wizard.setup.outcome import Outcome
 from ktdesk_wizard.setup.sources import ModelSource
-from ktdesk_wizard.setup.step import STEPS, Advance, Failure, Step, StepName, Unit
+from ktdesk_wizard.setup.step import STEPS, Advance, Failure, FileAdvance, Step, StepName, Unit
 from ktdesk_wizard.setup.trials import Trials
 from ktdesk_wizard.setup.wanted import Wanted
 from ktdesk_wizard.setup.work import ADVICE, Done, Work
@@ -59,13 +59,18 @@ class Setup:
 
     def run(self) -> Outcome:
         """To its end. Raises what stopped it, which the step that failed tells too."""
-        try:
-            for name in STEPS:
-                self._run_step(name)
-        finally:
-            self._trials.end()
-            self._source.close()
+        self._run_steps(STEPS)
         return self.work.outcome()
+
+    def fetch(self) -> Path:
+        """Until the model is here. Who loads it himself calls `hand_over` then, others `run`: it goes on."""
+        self._run_steps(STEPS[: STEPS.index("pull") + 1])
+        assert self.work.path is not None
+        return self.work.path
+
+    def hand_over(self) -> None:
+        """What comes after the model is here is left to others: there is nothing to go on with."""
+        self.work.forget()
 
     def answer(self, goes_on: bool) -> None:
         """To the question of `confirm`."""
@@ -78,10 +83,12 @@ class Setup:
         self._answered.set()
         self._trials.stop()
 
-    def advance(self, name: StepName, done: float, total: float, unit: Unit, note: str = "") -> None:
+    def advance(
+        self, name: StepName, done: float, total: float, unit: Unit, note: str = "", files: tuple[FileAdvance, ...] = ()
+    ) -> None:
         """Told by the work. CancelledError where it is to stop."""
         self.check_cancelled()
-        self._change(replace(self._steps[name], advance=Advance(done, total, unit, note)))
+        self._change(replace(self._steps[name], advance=Advance(done, total, unit, note, files)))
 
     def check_cancelled(self) -> None:
         if self._cancelled.is_set():
@@ -95,6 +102,15 @@ class Setup:
         self.check_cancelled()
         if not self._answer:
             raise NotConfirmedError("not confirmed: nothing was fetched or loaded")
+
+    def _run_steps(self, names: Sequence[StepName]) -> None:
+        try:
+            for name in names:
+                if self._steps[name].state != "done":
+                    self._run_step(name)
+        finally:
+            self._trials.end()
+            self._source.close()
 
     def _run_step(self, name: StepName) -> None:
         try:

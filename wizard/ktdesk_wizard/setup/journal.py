@@ -15,7 +15,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ktdesk_wizard.errors import HomeFolderError
+from ktdesk_wizard.errors import HomeFolderError, WishError
+from ktdesk_wizard.plan.wishes import Wishes
 from ktdesk_wizard.setup.step import StepName
 from ktdesk_wizard.setup.wanted import Wanted
 
@@ -61,6 +62,18 @@ class Journal:
         except (OSError, ValueError, KeyError, AttributeError, TypeError):
             return {}
         return notes if found == json.loads(json.dumps(self._key)) and isinstance(notes, dict) else {}
+
+
+def unfinished(data_folder: Path, build: str) -> list[Wanted]:
+    """Setups that somebody said yes to and that did not come to their end, the latest first."""
+    found = []
+    for path in (data_folder / FOLDER).glob("*.journal.json"):
+        with suppress(OSError, ValueError, KeyError, TypeError, WishError):
+            facts = json.loads(path.read_text(encoding="utf-8"))
+            wanted = Wanted(facts["model"], Wishes(**facts["wishes"]))
+            if "confirm" in facts["steps"] and Journal(data_folder, wanted, build).path == path:
+                found.append((path.stat().st_mtime, wanted))
+    return [wanted for _, wanted in sorted(found, key=lambda each: each[0], reverse=True)]
 
 
 def _file_name(model: str) -> str:

@@ -9,6 +9,7 @@ from typing import Protocol
 from ktdesk_profiles.demo import DemoProfile
 from ktdesk_wizard.demo_model import demo_model, is_made
 from ktdesk_wizard.report import Report
+from ktdesk_wizard.setup.step import FileAdvance
 
 
 class SourceReport(Report, Protocol):
@@ -16,6 +17,9 @@ class SourceReport(Report, Protocol):
 
     def note(self, text: str) -> None:
         """Beside how far it is: how fast, or what is in the way."""
+
+    def files(self, files: tuple[FileAdvance, ...]) -> None:
+        """How far each file is, before the next `advance`."""
 
 
 class ModelSource(Protocol):

@@ -29,6 +29,15 @@ TITLES: dict[StepName, str] = {
 
 
 @dataclass(frozen=True)
+class FileAdvance:
+    """How far one of several files is."""
+
+    name: str
+    done_bytes: int
+    total_bytes: int
+
+
+@dataclass(frozen=True)
 class Advance:
     """How far a running step is."""
 
@@ -37,6 +46,8 @@ class Advance:
     unit: Unit
     note: str = ""
     """What it does just now, or how fast."""
+    files: tuple[FileAdvance, ...] = ()
+    """Of what is fetched, in order."""
 
     @property
     def share(self) -> float:

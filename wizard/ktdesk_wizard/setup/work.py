@@ -26,7 +26,7 @@ from ktdesk_wizard.setup.journal import FOLDER, Journal
 from ktdesk_wizard.setup.messages import Part, Task
 from ktdesk_wizard.setup.outcome import Outcome
 from ktdesk_wizard.setup.sources import ModelSource
-from ktdesk_wizard.setup.step import StepName, Unit
+from ktdesk_wizard.setup.step import FileAdvance, StepName, Unit
 from ktdesk_wizard.setup.trials import Facts, Trial, Trials
 from ktdesk_wizard.setup.wanted import Wanted
 
@@ -55,7 +55,9 @@ class Done:
 class Watcher(Protocol):
     """Who is told how far a step is. Each of them may raise, to stop."""
 
-    def advance(self, name: StepName, done: float, total: float, unit: Unit, note: str = "") -> None: ...
+    def advance(
+        self, name: StepName, done: float, total: float, unit: Unit, note: str = "", files: tuple[FileAdvance, ...] = ()
+    ) -> None: ...
 
     def check_cancelled(self) -> None: ...
 
@@ -67,6 +69,7 @@ class _StepReport:
 
     def __init__(self, watcher: Watcher, name: StepName) -> None:
         self._watcher, self._name, self._note = watcher, name, ""
+        self._files: tuple[FileAdvance, ...] = ()
 
     def step(self, what: str) -> None:
         self._note = what
@@ -75,8 +78,11 @@ class _StepReport:
     def note(self, text: str) -> None:
         self._note = text
 
+    def files(self, files: tuple[FileAdvance, ...]) -> None:
+        self._files = files
+
     def advance(self, done_bytes: int, total_bytes: int) -> None:
-        self._watcher.advance(self._name, done_bytes, total_bytes, "bytes", self._note)
+        self._watcher.advance(self._name, done_bytes, total_bytes, "bytes", self._note, self._files)
 
 
 class Work:
@@ -119,6 +125,10 @@ class Work:
             "save": self._save,
         }
         return steps[name]()
+
+    def forget(self) -> None:
+        """What the journal has."""
+        self._journal.remove()
 
     def outcome(self) -> Outcome:
         assert self.path is not None
