@@ -6,6 +6,7 @@ import importlib
 from typing import cast
 
 from ktdesk_engine.backends.accelerator import Accelerator
+from ktdesk_engine.backends.cuda.availability import look, problem
 from ktdesk_engine.backends.host_thread import HostThreadAccelerator
 from ktdesk_engine.config import AcceleratorKind
 from ktdesk_engine.errors import AcceleratorError
@@ -22,11 +23,9 @@ def open_accelerator(kind: AcceleratorKind | None, pool: WorkerPool, memory_byte
 
 
 def _open_cuda(pool: WorkerPool, memory_bytes: int | None) -> Accelerator:
-    """backends/cuda alone needs torch, so it is loaded when it is asked for."""
-    try:
-        cuda = importlib.import_module("ktdesk_engine.backends.cuda.accelerator")
-    except ImportError as error:
-        raise AcceleratorError(
-            f"accelerator cuda: {error.name or 'a package'} is missing; install ktdesk with its extra gpu"
-        ) from None
+    """backends/cuda alone needs torch, so it is loaded when it is asked for, and only where it is of use."""
+    why_not = problem(look())
+    if why_not is not None:
+        raise AcceleratorError(f"accelerator cuda: {why_not}")
+    cuda = importlib.import_module("ktdesk_engine.backends.cuda.accelerator")
     return cast(Accelerator, cuda.open_gpu(pool, memory_bytes))

@@ -58,6 +58,8 @@ class DecodeProgram:
         """
         self._take_in(sequences, token_ids)
         if self._logits is None:
+            if not self._program.computes_while_recording:
+                self._prepare()
             with self._program.recording():
                 hidden = self._model.forward(self._batch.on(self._model.backend), self._cache)
                 logits = logits_of(self._model, hidden, self._vocab_size)
@@ -68,6 +70,12 @@ class DecodeProgram:
             self._program.replay()
         self._model.backend.synchronize()
         return self._logits
+
+    def _prepare(self) -> None:
+        """The step once as it is: a device loads kernels and constants when they are first used, and a recording is
+        no time for that."""
+        self._model.forward(self._batch.on(self._model.backend), self._cache)
+        self._model.backend.synchronize()
 
     def _take_in(self, sequences: Sequence[CachedSequence], token_ids: Sequence[int]) -> None:
         """One number after the other: for a few that is faster than by arrays."""

@@ -123,7 +123,8 @@ class Runner:
         """Where an accelerator is out of memory, once more with fewer experts on it. A step may be computed again: it
         writes to the cache what it wrote before."""
         try:
-            return compute()
+            with self._model.backend.failures():
+                return compute()
         except (AcceleratorMemoryError, MemoryError):
             if self._upkeep is None or not self._upkeep.make_room():
                 raise

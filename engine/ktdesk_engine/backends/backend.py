@@ -73,6 +73,9 @@ class Backend(Protocol):
     def synchronize(self) -> None:
         """Returns when all operations up to now are done; raises what one of them failed with."""
 
+    def failures(self) -> AbstractContextManager[None]:
+        """Around operations: what the device raises of its own comes out as an error of the engine's."""
+
     def cache_memory(self, *shape: int) -> Blocks:
         """Bytes for keys or values, not yet filled."""
 

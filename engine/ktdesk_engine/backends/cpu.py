@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+
 from ktdesk_engine import kernels
 from ktdesk_engine.backends.backend import AnyArray
 from ktdesk_engine.kernels import (
@@ -48,6 +50,10 @@ class CpuBackend:
 
     def synchronize(self) -> None:
         """An operation is done when its call returns."""
+
+    def failures(self) -> AbstractContextManager[None]:
+        """There are none of its own."""
+        return nullcontext()
 
     def cache_memory(self, *shape: int) -> Blocks:
         """Not yet touched."""

@@ -17,31 +17,17 @@ from ktdesk_engine.kernels.handoff import HandOff
 from ktdesk_engine.kernels.routing import Routes
 from ktdesk_engine.machine import available_memory_bytes
 
-MIN_CAPABILITY = (8, 0)
-"""Ampere: the first whose tensor cores multiply bfloat16."""
-
 
 def open_gpu(pool: WorkerPool, memory_bytes: int | None = None) -> Accelerator:
-    """The first GPU that CUDA shows (CUDA_VISIBLE_DEVICES chooses). AcceleratorError where none will do.
+    """The first GPU that CUDA_VISIBLE_DEVICES leaves. availability.py said that there is one, and that it will do.
 
     memory_bytes: that may be used; None: all that is free.
     """
-    if not torch.cuda.is_available():
-        raise AcceleratorError(
-            "no GPU that torch can use: look for the driver with nvidia-smi, and for a torch with CUDA with "
-            'python -c "import torch; print(torch.version.cuda)"'
-        )
     device = torch.device("cuda", torch.cuda.current_device())
-    capability = torch.cuda.get_device_capability(device)
-    if capability < MIN_CAPABILITY:
-        raise AcceleratorError(
-            f"{torch.cuda.get_device_name(device)} has compute capability {capability[0]}.{capability[1]}: kernels "
-            f"need {MIN_CAPABILITY[0]}.{MIN_CAPABILITY[1]} (Ampere) or newer"
-        )
     if memory_bytes is not None:
         share = min(memory_bytes / torch.cuda.get_device_properties(device).total_memory, 1.0)
         torch.cuda.set_per_process_memory_fraction(share, device)
-    return as_accelerator(CudaAccelerator(device, pool))
+    return as_accelerator(CudaAccelerator(device, pool, memory_bytes))
 
 
 def as_accelerator(accelerator: CudaAccelerator) -> Accelerator:
@@ -52,8 +38,10 @@ def as_accelerator(accelerator: CudaAccelerator) -> Accelerator:
 class CudaAccelerator(TorchBackend):
     """A device of torch."""
 
-    def __init__(self, device: torch.device, pool: WorkerPool) -> None:
+    def __init__(self, device: torch.device, pool: WorkerPool, memory_bytes: int | None = None) -> None:
+        """memory_bytes: that may be used; None: all that is free."""
         super().__init__(device, pool)
+        self._memory_bytes = memory_bytes
         self.signals = signals_for(device)
         self._hand_offs: list[HandOff] = []
 
@@ -63,11 +51,12 @@ class CudaAccelerator(TorchBackend):
 
     @property
     def free_bytes(self) -> int:
-        """Of its memory: what the driver has, and what torch holds unused."""
+        """Of its memory: what the driver has, and what torch holds unused; no more than may be used."""
         if self.device.type != "cuda":
             return available_memory_bytes()
-        reserved = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
-        return int(torch.cuda.mem_get_info(self.device)[0]) + reserved
+        allocated = torch.cuda.memory_allocated(self.device)
+        free = int(torch.cuda.mem_get_info(self.device)[0]) + torch.cuda.memory_reserved(self.device) - allocated
+        return free if self._memory_bytes is None else min(free, self._memory_bytes - allocated)
 
     def tune(self) -> None:
         """Its kernels are its own."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,10 +19,11 @@ import triton
 from ktdesk_engine.backends.cuda import attention as paged
 from ktdesk_engine.backends.cuda.device_weights import DeviceMatrices, Plain, to_device
 from ktdesk_engine.backends.cuda.experts import DeviceMlp, DeviceWeight
+from ktdesk_engine.backends.cuda.failures import engine_errors
 from ktdesk_engine.backends.cuda.layer_kernels import rms_norm_kernel, rope_kernel, routing_kernel
 from ktdesk_engine.backends.cuda.products import MAX_TOKENS, bfloat16_product, multiply, rows_of, unpacked
 from ktdesk_engine.backends.cuda.program import TorchProgram
-from ktdesk_engine.errors import AcceleratorError, AcceleratorMemoryError
+from ktdesk_engine.errors import AcceleratorMemoryError
 from ktdesk_engine.kernels import (
     AttentionRule,
     CachedRows,
@@ -82,7 +83,7 @@ class TorchBackend:
 
     def prepare(self, weight: Weight) -> None:
         """Brings a weight to the device now."""
-        with self._memory_for(f"a weight of {weight.num_rows} x {weight.row_length}"):
+        with self.memory_for(f"a weight of {weight.num_rows} x {weight.row_length}"):
             self._on_device(weight)
 
     @property
@@ -115,22 +116,24 @@ class TorchBackend:
     def synchronize(self) -> None:
         """Raises what an operation failed with; the counts of experts are on the host then."""
         started = time.perf_counter()
-        if self.device.type == "cuda":
-            try:
+        with engine_errors():
+            if self.device.type == "cuda":
                 torch.cuda.synchronize(self.device)
-            except RuntimeError as error:
-                raise AcceleratorError(f"the GPU failed: {str(error).splitlines()[0]}") from error
-        for counter in self._counters.values():
-            np.add(counter.host, counter.device.cpu().numpy(), out=counter.host)
-            counter.device.zero_()
+            for counter in self._counters.values():
+                np.add(counter.host, counter.device.cpu().numpy(), out=counter.host)
+                counter.device.zero_()
         self._waited_seconds += time.perf_counter() - started
+
+    def failures(self) -> AbstractContextManager[None]:
+        """Out of memory, lost, or failed."""
+        return engine_errors()
 
     def cache_memory(self, *shape: int) -> torch.Tensor:
         return self.new_bytes(*shape, what="keys and values")
 
     def new_bytes(self, *shape: int, what: str) -> torch.Tensor:
         """Zeros, uint8. AcceleratorMemoryError where they do not fit."""
-        with self._memory_for(what):
+        with self.memory_for(what):
             return torch.zeros(shape, dtype=torch.uint8, device=self.device)
 
     def forget(self) -> None:
@@ -281,14 +284,16 @@ class TorchBackend:
         return self._counters[place].device
 
     @contextmanager
-    def _memory_for(self, what: str) -> Iterator[None]:
+    def memory_for(self, what: str) -> Iterator[None]:
+        """As `failures`, and names what does not fit."""
         try:
-            yield
-        except torch.OutOfMemoryError as error:
+            with engine_errors():
+                yield
+        except AcceleratorMemoryError as error:
             free = torch.cuda.mem_get_info(self.device)[0]
             raise AcceleratorMemoryError(
-                f"{what} do not fit the memory of {torch.cuda.get_device_name(self.device)}, which has {free:,} bytes "
-                "free: give it fewer experts, or a shorter context"
+                f"{what}: it does not fit the memory of {torch.cuda.get_device_name(self.device)}, which has "
+                f"{free:,} bytes free: give it fewer experts, or a shorter context"
             ) from error
 
 

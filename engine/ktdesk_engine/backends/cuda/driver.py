@@ -25,6 +25,21 @@ def driver() -> ctypes.CDLL:
         raise AcceleratorError(f"no CUDA driver: {error}") from error
 
 
+def cuda_version() -> int | None:
+    """The newest that the driver knows, 12040 for 12.4; None: there is no driver."""
+    version = ctypes.c_int()
+    try:
+        error = driver().cuDriverGetVersion(ctypes.byref(version))
+    except AcceleratorError:
+        return None
+    return None if error else version.value
+
+
+def start() -> int:
+    """CUDA's number of the error that it gave, or 0. May be called again."""
+    return int(driver().cuInit(0))
+
+
 def has_stream_flags(device_index: int) -> bool:
     """Whether streams of the device write and await words of memory without the host."""
     if not hasattr(driver(), "cuStreamWriteValue32_v2"):

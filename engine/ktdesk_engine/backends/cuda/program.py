@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from ktdesk_engine.backends.cuda.failures import engine_errors
 from ktdesk_engine.errors import AcceleratorError
 from ktdesk_engine.kernels import Ids
 
@@ -65,10 +66,11 @@ class TorchProgram:
         """Operations inside are taken up, and not computed."""
         before = torch.cuda.memory_allocated(self._backend.device)
         capture: Any = torch.cuda.graph(self._graph, capture_error_mode="relaxed")
-        with self._backend.records(self), capture:
+        with engine_errors(), self._backend.records(self), capture:
             yield
         self._num_bytes = max(torch.cuda.memory_allocated(self._backend.device) - before, 0)
 
     def replay(self) -> None:
         """Begins; `synchronize` waits for it."""
-        self._graph.replay()
+        with engine_errors():
+            self._graph.replay()

@@ -53,16 +53,17 @@ class ExpertMemory:
     def put(self, slot: int, layer: int, expert: int) -> None:
         """Submits the copy of an expert."""
         host, view = self._layers[layer], self._views[layer]
-        for own, to in ((host.gate, view.gate), (host.up, view.up), (host.down, view.down)):
-            fill_from_host(to.matrices, slot, own.weight.blocks[expert], self._backend.device)
-            for values, place in ((own.bias, to.bias), (own.scale, to.scale)):
-                if values is not None and place is not None:
-                    place[slot] = torch.from_numpy(values[expert : expert + 1].copy()).to(place.device)[0]
+        with self._backend.memory_for("the copy of an expert"):
+            for own, to in ((host.gate, view.gate), (host.up, view.up), (host.down, view.down)):
+                fill_from_host(to.matrices, slot, own.weight.blocks[expert], self._backend.device)
+                for values, place in ((own.bias, to.bias), (own.scale, to.scale)):
+                    if values is not None and place is not None:
+                        place[slot] = torch.from_numpy(values[expert : expert + 1].copy()).to(place.device)[0]
 
     def close(self) -> None:
         """Lets the memory go."""
         self._views.clear()
-        self._memory = self._memory[:0]
+        self._memory = self._memory.new_empty(0, self.slot_bytes)
 
     def _view(self, mlp: ExpertMlp) -> DeviceMlp:
         memory = _Carver(self._memory)
