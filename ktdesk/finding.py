@@ -61,7 +61,7 @@ def _model_at_server(
                 record = started.record()
         if record is None:
             return None
-        if not _waits_until_ready(record):
+        if not waits_until_ready(record):
             if started is not None:
                 raise started.failure()
             return None
@@ -94,7 +94,7 @@ def _is_same_file(path: Path, other: str) -> bool:
         return False
 
 
-def _waits_until_ready(record: ServerRecord) -> bool:
+def waits_until_ready(record: ServerRecord) -> bool:
     """False where it does not get there."""
     progress = Progress()
     if progress.rewrites:

@@ -1,28 +1,26 @@
 """What `ktdesk bench --server` measures: the same engine asked over HTTP and asked directly, by turns in one run.
 
-The server runs in this process, as `ktdesk serve` runs it; its clients are a process of their own.
+The server of streams and overhead runs in this process, as `ktdesk serve` runs it: so its engine can be asked
+directly, too. That of the prefixes is a process that is ended and started again (`prefix_bench`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
-import os
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
+from ktdesk.bench_client import bench_client
 from ktdesk.errors import UsageError
 from ktdesk.options import EngineOptions
+from ktdesk.prefix_bench import PrefixBench, PrefixPlan
 from ktdesk.server.hosting import ModelHost
 from ktdesk.server.known_models import KnownModels
 from ktdesk.server.opening import OpenSettings
@@ -34,14 +32,10 @@ from ktdesk_engine.benchmark.model import ModelBench, ModelPlan
 from ktdesk_engine.benchmark.samples import Spread
 from ktdesk_engine.engine import Engine
 from ktdesk_engine.kv_cache import PAGE_SIZE
-from ktdesk_engine.prefix_cache.limits import CacheLimits
 from ktdesk_engine.scheduler.limits import SchedulerLimits
 
-QUESTION_TOKENS = 16
-"""After a prefix: what differs from request to request."""
 PROMPT_TOKENS = 64
 """Of the streams whose pace is measured."""
-DISK_BYTES = 8 << 30
 PARTS = ("prefix", "streams", "overhead")
 
 
@@ -67,8 +61,8 @@ class ServerPlan:
 
     @property
     def context(self) -> int:
-        prefix = self.prefix + QUESTION_TOKENS + 1 if "prefix" in self.parts else 0
-        return max(prefix, 4 * PROMPT_TOKENS + 2 * self.answer)
+        """Of the streams."""
+        return 4 * PROMPT_TOKENS + 2 * self.answer
 
 
 @dataclass(frozen=True)
@@ -90,34 +84,6 @@ class ServerRow:
         return self.shares.median <= self.target if self.is_upper_bound else self.shares.median >= self.target
 
 
-class Client:
-    """The process that asks."""
-
-    def __init__(self) -> None:
-        command = [sys.executable, "-m", "ktdesk.bench_client"]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def ask(self, url: str, bodies: Sequence[dict[str, Any]]) -> list[list[float]]:
-        """All at once. Of each, when its events came, in seconds from when all were sent."""
-        lines_in, lines_out = self._process.stdin, self._process.stdout
-        assert lines_in is not None
-        assert lines_out is not None
-        lines_in.write(json.dumps({"url": url, "bodies": list(bodies)}) + "\n")
-        lines_in.flush()
-        answer = lines_out.readline()
-        if not answer:
-            raise UsageError("the server refused a request of the measurement: see above")
-        times: list[list[float]] = json.loads(answer)
-        return times
-
-    def close(self) -> None:
-        streams: list[IO[str] | None] = [self._process.stdin, self._process.stdout]
-        for stream in streams:
-            if stream is not None:
-                stream.close()
-        self._process.wait()
-
-
 class ServerBench:
     """Of one model."""
 
@@ -127,42 +93,38 @@ class ServerBench:
         self._random = np.random.default_rng(0)
         self._vocab_size = 0
         self._name = KnownModels([path]).own.name
-        self._client = Client()
 
     def rows(self) -> Iterator[ServerRow]:
-        with TemporaryDirectory(prefix="ktdesk-bench-") as folder:
+        with bench_client() as self._client:
             try:
-                yield from self._rows(Path(folder))
+                if "prefix" in self._plan.parts:
+                    yield from self._prefixes()
+                if self._plan.parts != ("prefix",):
+                    yield from self._against_engine()
             finally:
-                self._client.close()
                 self._progress.erase()
 
-    def _rows(self, folder: Path) -> Iterator[ServerRow]:
-        parts = self._plan.parts
-        with self._served(folder) as (url, engine):
-            prefixes = [self._ids(self._plan.prefix) for _ in range(self._plan.repeat)]
-            if "streams" in parts:
+    def _prefixes(self) -> Iterator[ServerRow]:
+        plan = PrefixPlan(self._plan.prefix, self._plan.repeat)
+        times = PrefixBench(self._path, self._options, plan, self._client, self._progress).times()
+        yield _time_row("first token, prefix from memory", times.memory, times.new, 0.05)
+        yield _time_row("first token, prefix from disk", times.disk, times.new, 0.15)
+
+    def _against_engine(self) -> Iterator[ServerRow]:
+        with self._served() as (url, engine):
+            if "streams" in self._plan.parts:
                 yield self._streams(url, engine)
-            if "overhead" in parts:
+            if "overhead" in self._plan.parts:
                 yield self._overhead(url, engine)
-            if "prefix" in parts:
-                new = [self._first_token(url, prefix, "new prefix") for prefix in prefixes]
-                cached = [self._first_token(url, prefix, "prefix in memory") for prefix in prefixes]
-                yield _time_row("first token, prefix from memory", cached, new, 0.05)
-        if "prefix" in parts:
-            _forget_files(folder)
-            with self._served(folder) as (url, _):
-                from_disk = [self._first_token(url, prefix, "prefix on disk") for prefix in prefixes]
-            yield _time_row("first token, prefix from disk", from_disk, new, 0.15)
 
     @contextmanager
-    def _served(self, folder: Path) -> Iterator[tuple[str, Engine]]:
+    def _served(self) -> Iterator[tuple[str, Engine]]:
         """URL, and the engine behind it."""
         self._progress.step(f"loading {self._path.name}")
         plan = self._plan
         limits = SchedulerLimits(max_running=max(plan.streams, 1))
         config = replace(replace(self._options, context=plan.context).config, num_sequences=limits.max_running)
-        how = OpenSettings(config, limits, CacheLimits(disk_bytes=DISK_BYTES, disk_folder=folder))
+        how = OpenSettings(config, limits)
         settings = ServerSettings(port=0)
         host = ModelHost(KnownModels([self._path]), settings, how)
         with listening_socket(settings) as listener:
@@ -184,13 +146,6 @@ class ServerBench:
                 server.stop()
                 thread.join()
                 host.close()
-
-    def _first_token(self, url: str, prefix: list[int], what: str) -> float:
-        """Seconds until it. The question after the prefix is a new one."""
-        self._progress.step(f"first token, {what}")
-        body = self._body([*prefix, *self._ids(QUESTION_TOKENS)], max_tokens=1)
-        ((first, *_),) = self._client.ask(f"{url}/v1/completions", [body])
-        return first
 
     def _streams(self, url: str, engine: Engine) -> ServerRow:
         """Tokens a second of all together, while all of them answer."""
@@ -273,14 +228,6 @@ def joint_tok_s(times: Sequence[Sequence[float]]) -> float:
         raise UsageError("the answers were over before all had begun: give a larger --answer")
     count = sum(begin < moment <= end for each in times for moment in each)
     return count / (end - begin)
-
-
-def _forget_files(folder: Path) -> None:
-    """So that they are read from the disk, as after the machine was started anew."""
-    for path in folder.rglob("*.page"):
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -27,9 +27,17 @@ SECONDS_BETWEEN_LOOKS = 0.05
 class StartedServer:
     """A process of its own: it goes on when this one ends."""
 
-    def __init__(self, path: Path, settings: Settings, options: EngineOptions, keep_alive_seconds: float) -> None:
+    def __init__(
+        self,
+        path: Path,
+        settings: Settings,
+        options: EngineOptions,
+        keep_alive_seconds: float,
+        more: Sequence[str] = (),
+    ) -> None:
+        """more: of the command line."""
         home = [] if settings.home is None else ["--home", str(settings.data_folder)]
-        command = [sys.executable, "-c", PROGRAM, *home, "serve", *_arguments(options)]
+        command = [sys.executable, "-c", PROGRAM, *home, "serve", *_arguments(options), *more]
         command += ["--for-client", "--port", "0", "--keep-alive", str(keep_alive_seconds), "--", str(path.absolute())]
         self._settings = settings
         self._said = records_folder(settings) / f"start-{os.getpid()}.err"
