@@ -77,6 +77,8 @@ def describe(error: BaseException) -> str:
     if isinstance(error, OSError):
         return _describe_os_error(error)
     text = " ".join(str(error).split())
+    if isinstance(error, DoesNotFitError):
+        return f"{text}; {error.advice}"
     if isinstance(error, (ConfigError, WishError)):
         return as_typed(text)
     if exit_code_of(error) is ExitCode.UNEXPECTED:

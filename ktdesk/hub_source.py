@@ -34,6 +34,12 @@ class HubSource:
             self._wanted = wanted_model(self._wish, self._settings, self._http)
         return self._wanted
 
+    def find(self, report: SourceReport) -> str:
+        """With its quantization, which the machine's memory decides, not its speed."""
+        report.step("asking the hub")
+        num_files = len(self._resolved.files)
+        return f"{self.name}, {num_files} {'file' if num_files == 1 else 'files'}"
+
     def header(self, report: SourceReport) -> Path:
         """Of what is here whole, the model itself."""
         report.step("asking the hub")

@@ -19,7 +19,7 @@ from ktdesk_profiles.models import nearest
 from ktdesk_wizard.download.adopting import hub_cache, usual_folders
 from ktdesk_wizard.download.pull import PulledModel, PullOptions, WantedModel, pull
 from ktdesk_wizard.download.state import TransferState, Watcher
-from ktdesk_wizard.errors import FetchError, HomeFolderError
+from ktdesk_wizard.errors import DoesNotFitError, FetchError
 from ktdesk_wizard.hub.cached import cached_repository
 from ktdesk_wizard.hub.http import Http, is_offline
 from ktdesk_wizard.hub.names import HubName, RepositoryName, parse_name
@@ -160,14 +160,15 @@ def _repository(name: RepositoryName, wish: PullWish, settings: Settings, http: 
 
 
 def _planned_set(name: RepositoryName, sets: list[GgufSet], wish: PullWish, settings: Settings) -> GgufSet:
-    """The largest that fits on this machine. HomeFolderError where none does."""
+    """The largest that fits on this machine. DoesNotFitError where none does."""
     question = Question(wish.wishes, sources=wish.sources)
     planned = planned_from_hub(name, question, settings, machine_facts(settings), engine_abilities())
     plan = planned.plan
     if plan.verdict.kind == "does not fit" and not wish.force:
-        raise HomeFolderError(
+        raise DoesNotFitError(
             f"{name.id}: of what it offers, not even {plan.quantization} runs here: {plan.verdict.message}; take "
-            "another model, name a quantization with --quant, or fetch this one all the same with --force"
+            "another model, or name a quantization with --quant",
+            plan.verdict.change,
         )
     note(f"{plan.quantization} is the one for this machine: {plan.verdict.kind} (`ktdesk plan {name.id}` says more)")
     return named_set(sets, plan.quantization, name.id)

@@ -26,6 +26,9 @@ from ktdesk_wizard.setup.step import Advance, Step
 from ktdesk_wizard.setup.wanted import Wanted
 
 TITLE_WIDTH = 30
+NOBODY_TO_ASK = (
+    "standard input is no terminal, so nobody can be asked whether to go on: add --yes, or see first with `ktdesk plan`"
+)
 
 
 def set_up(model: str, wishes: Wishes, settings: Settings, options: SetupOptions) -> int:
@@ -41,6 +44,8 @@ def set_up(model: str, wishes: Wishes, settings: Settings, options: SetupOptions
     watcher = Watcher()
     setup = Setup(wanted, source_of(model, wishes, settings, options), settings.data_folder, watcher)
     watcher.setup = setup
+    if setup.will_ask and not sys.stdin.isatty():
+        raise UsageError(NOBODY_TO_ASK)
     try:
         outcome = setup.run()
     finally:
@@ -105,7 +110,7 @@ class Watcher:
     def _ask(self, step: Step) -> None:
         assert self.setup is not None
         if not sys.stdin.isatty():
-            raise UsageError("nobody can be asked here whether to go on: add --yes")
+            raise UsageError(NOBODY_TO_ASK)
         self._progress.erase()
         tell(f"{on_one_line(step.result)} [y/N] ", end="")
         self.setup.answer(sys.stdin.readline().strip().lower() in ("y", "yes"))

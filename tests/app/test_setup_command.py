@@ -30,6 +30,7 @@ def test_without_a_terminal_it_needs_yes_and_ends_with_the_command_to_chat(
     result = ktdesk("setup", model)
     assert result.code == ExitCode.USAGE
     assert "add --yes" in result.error
+    assert len(result.err.splitlines()) == 1, "before anything is done"
     result = ktdesk("setup", model, "--yes", "--context", "128")
     assert result.code == ExitCode.OK
     assert f"Chat with it: ktdesk chat {model} --context 128" in result.out
@@ -85,6 +86,19 @@ def test_a_model_on_a_hub_is_rehearsed_from_its_headers_before_it_is_fetched(
     asked = len(hub.bytes_asked())
     assert ktdesk("setup", "owner/Tiny-GGUF:F32", "--yes", "--context", "128").code == ExitCode.OK
     assert len(hub.bytes_asked()) == asked, "what is here is not fetched again"
+
+
+def test_what_no_source_has_is_told_before_the_machine_is_measured(
+    ktdesk: RunKtdesk, hub: LoopbackHub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def measure(facts: object) -> None:
+        raise AssertionError("nobody should wait for this")
+
+    monkeypatch.setattr("ktdesk_wizard.setup.work.measure", measure)
+    (tmp_path / "text.gguf").write_text("no model")
+    for name in ("owner/Absent-GGUF", "deepseek-v33", tmp_path / "text.gguf", tmp_path / "absent.gguf"):
+        result = ktdesk("--home", tmp_path / "empty", "setup", name, "--yes")
+        assert result.code in (ExitCode.FETCH, ExitCode.USAGE, ExitCode.MODEL_FILE), result.err
 
 
 def test_names_that_no_hub_knows_are_one_line(ktdesk: RunKtdesk, hub: LoopbackHub, tiny_model: ModelNamed) -> None:

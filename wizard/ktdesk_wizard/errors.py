@@ -60,6 +60,16 @@ class HomeFolderError(WizardError):
 class DoesNotFitError(WizardError):
     """A plan needs more memory than there is."""
 
+    def __init__(self, message: str, change: str | None = None) -> None:
+        super().__init__(message)
+        self.change = change
+        """The smallest that would make it fit. None: nobody knows one."""
+
+    @property
+    def advice(self) -> str:
+        change = f"it would fit with {self.change}; " if self.change else ""
+        return f"{change}--force goes on all the same"
+
 
 class TrialError(WizardError):
     """A model could not be loaded, asked or measured."""

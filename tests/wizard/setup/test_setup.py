@@ -15,7 +15,18 @@ import pytest
 from benchmarks import use_small_probes
 from trials import FakeTrial, FakeTrials, LocalTrials, measured_machine
 
-from ktdesk_wizard.errors import CancelledError, DoesNotFitError, NotConfirmedError, TrialError, TrialMemoryError
+from ktdesk_engine.errors import ModelFileError
+from ktdesk_wizard.errors import (
+    CancelledError,
+    DoesNotFitError,
+    FetchError,
+    HomeFolderError,
+    NotConfirmedError,
+    RefusedError,
+    TrialError,
+    TrialMemoryError,
+    WishError,
+)
 from ktdesk_wizard.plan.wishes import Wishes
 from ktdesk_wizard.prove.run import engine_build
 from ktdesk_wizard.prove.store import load_runs
@@ -26,6 +37,7 @@ from ktdesk_wizard.setup.sources import FileSource
 from ktdesk_wizard.setup.step import STEPS, Step, StepName
 from ktdesk_wizard.setup.trials import Trials
 from ktdesk_wizard.setup.wanted import Wanted
+from ktdesk_wizard.setup.work import advice_of
 
 ModelNamed = Callable[[str], Path]
 
@@ -220,10 +232,36 @@ def test_a_failed_step_tells_cause_and_what_to_do_and_is_tried_again(model: Path
 def test_what_does_not_fit_is_refused_and_force_overrules_it(model: Path, home: Path) -> None:
     wishes = Wishes(max_memory_bytes=1 << 20)
     setup = setup_of(model, home, wanted=Wanted(str(model), wishes, is_confirmed=True))
-    with pytest.raises(DoesNotFitError, match="--force"):
+    with pytest.raises(DoesNotFitError) as caught:
         setup.run()
+    failure, change = setup.step("plan").failure, caught.value.change
+    assert failure is not None
+    assert change is not None
+    assert failure.advice == f"it would fit with {change}; --force goes on all the same"
     insisted = setup_of(model, home, wanted=Wanted(str(model), wishes, is_confirmed=True, insists=True))
     assert insisted.run().plan.verdict.kind == "does not fit"
+
+
+def test_what_is_no_model_is_told_before_the_machine_is_looked_at(tmp_path: Path) -> None:
+    (tmp_path / "text.gguf").write_text("no model")
+    setup = setup_of(tmp_path / "text.gguf", tmp_path / "home")
+    with pytest.raises(ModelFileError):
+        setup.run()
+    assert setup.step("find").state == "failed"
+    assert setup.step("probe").state == "waiting"
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (RefusedError("no"), "HF_TOKEN"),
+        (HomeFolderError("full"), "--home"),
+        (WishError("no"), "--help"),
+        (FetchError("gone"), "the same command goes on"),
+    ],
+)
+def test_the_advice_is_that_of_the_error_where_it_says_more_than_the_step(error: Exception, words: str) -> None:
+    assert words in advice_of("pull", error)
 
 
 def test_another_wish_is_another_setup_and_starting_over_forgets(model: Path, home: Path) -> None:

@@ -1,4 +1,4 @@
-"""A setup: ten steps in order, each a value that whoever watches is told of, and a journal that survives a kill.
+"""A setup: eleven steps in order, each a value that whoever watches is told of, and a journal that survives a kill.
 
     setup = Setup(wanted, source, data_folder, listener=show)   # show(step) for every change of every step
     outcome = setup.run()                                       # in a thread of its own where a screen watches
@@ -23,7 +23,7 @@ from ktdesk_wizard.setup.sources import ModelSource
 from ktdesk_wizard.setup.step import STEPS, Advance, Failure, FileAdvance, Step, StepName, Unit
 from ktdesk_wizard.setup.trials import Trials
 from ktdesk_wizard.setup.wanted import Wanted
-from ktdesk_wizard.setup.work import ADVICE, Done, Work
+from ktdesk_wizard.setup.work import Done, Work, advice_of
 
 Listener = Callable[[Step], None]
 
@@ -53,6 +53,11 @@ class Setup:
     def steps(self) -> tuple[Step, ...]:
         """In order, as they are now."""
         return tuple(self._steps[name] for name in STEPS)
+
+    @property
+    def will_ask(self) -> bool:
+        """At `confirm`, unless the plan of an interrupted setup, which was confirmed, has become another."""
+        return not self.wanted.is_confirmed and not self.work.is_confirmed
 
     def step(self, name: StepName) -> Step:
         return self._steps[name]
@@ -127,7 +132,7 @@ class Setup:
         if self._cancelled.is_set() or isinstance(error, (CancelledError, NotConfirmedError, KeyboardInterrupt)):
             return Step(name, "cancelled", result=str(error))
         cause = " ".join(str(error).split()) or type(error).__name__
-        return Step(name, "failed", failure=Failure(cause, ADVICE[name], error))
+        return Step(name, "failed", failure=Failure(cause, advice_of(name, error), error))
 
     def _change(self, step: Step) -> None:
         self._steps[step.name] = step

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from ktdesk_profiles.demo import DemoProfile
 from ktdesk_wizard.demo_model import demo_model, is_made
+from ktdesk_wizard.plan.model import model_of_file
 from ktdesk_wizard.report import Report
 from ktdesk_wizard.setup.step import FileAdvance
 
@@ -28,6 +29,10 @@ class ModelSource(Protocol):
     @property
     def name(self) -> str:
         """By which the command line knows it, once it is there. Asked after `header`."""
+        ...
+
+    def find(self, report: SourceReport) -> str:
+        """What is meant, in a line, before anything that takes long. An error where there is no such model."""
         ...
 
     def header(self, report: SourceReport) -> Path:
@@ -58,6 +63,9 @@ class FileSource:
     def name(self) -> str:
         return str(self.path)
 
+    def find(self, report: SourceReport) -> str:
+        return f"{model_of_file(self.path).name}, {self.path}"
+
     def header(self, report: SourceReport) -> Path:
         return self.path
 
@@ -81,6 +89,9 @@ class DemoSource:
     @property
     def name(self) -> str:
         return "demo"
+
+    def find(self, report: SourceReport) -> str:
+        return f"{self.profile.title}, which ktdesk makes"
 
     def header(self, report: SourceReport) -> Path:
         return demo_model(self.profile, self.folder, report=report)

@@ -5,16 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-StepName = Literal["probe", "measure", "plan", "rehearse", "confirm", "pull", "load", "smoke", "prove", "save"]
+StepName = Literal["find", "probe", "measure", "plan", "rehearse", "confirm", "pull", "load", "smoke", "prove", "save"]
 StepState = Literal["waiting", "running", "asking", "done", "failed", "cancelled"]
 Unit = Literal["bytes", "samples"]
 
 STEPS: tuple[StepName, ...] = (
-    *("probe", "measure", "plan", "rehearse", "confirm"),
+    *("find", "probe", "measure", "plan", "rehearse", "confirm"),
     *("pull", "load", "smoke", "prove", "save"),
 )
-"""In order. `rehearse` comes before anybody waits for a download."""
+"""In order. `find` comes before anybody waits for a measurement, `rehearse` before anybody waits for a download."""
 TITLES: dict[StepName, str] = {
+    "find": "Find the model",
     "probe": "Look at the machine",
     "measure": "Measure memory and processor",
     "plan": "Plan the model",

@@ -10,7 +10,15 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from ktdesk_wizard.errors import DoesNotFitError, HomeFolderError, TrialError
+from ktdesk_engine.errors import ConfigError
+from ktdesk_wizard.errors import (
+    DoesNotFitError,
+    HomeFolderError,
+    RefusedError,
+    TrialError,
+    TrialMemoryError,
+    WishError,
+)
 from ktdesk_wizard.plan.corrections import conditions_of, corrections_for
 from ktdesk_wizard.plan.model import PlannedModel, model_of_file
 from ktdesk_wizard.plan.plan import MEMORY, Plan
@@ -33,6 +41,7 @@ from ktdesk_wizard.setup.wanted import Wanted
 GIB = 2**30
 MAX_SHOWN = 60
 ADVICE: dict[StepName, str] = {
+    "find": "name a GGUF file, OWNER/REPOSITORY, a URL, or what `ktdesk plan --list` or `ktdesk models` shows",
     "probe": "`ktdesk probe --sources` shows what could be read",
     "measure": "`ktdesk doctor` shows what is wrong with this machine",
     "plan": "`ktdesk plan MODEL --explain` shows the bytes and what else would fit",
@@ -44,6 +53,21 @@ ADVICE: dict[StepName, str] = {
     "prove": "the same command tries again",
     "save": "name a folder that can be written with --home",
 }
+_ADVICE_OF_KIND: tuple[tuple[type[BaseException], str], ...] = (
+    (RefusedError, "once HF_TOKEN holds a token that may read it, the same command goes on"),
+    (HomeFolderError, "make room there, or name a folder that can be written with --home"),
+    (TrialMemoryError, "close something, or ask for less with --context; `ktdesk doctor` shows what takes memory"),
+    (WishError, "`ktdesk setup --help` shows what can be asked for"),
+    (ConfigError, "`ktdesk setup --help` shows what can be asked for"),
+)
+"""Of errors that say more than the step in which they came up."""
+
+
+def advice_of(name: StepName, error: BaseException) -> str:
+    """What to do next. What the plan says would fit goes before all else."""
+    if isinstance(error, DoesNotFitError):
+        return error.advice
+    return next((advice for kind, advice in _ADVICE_OF_KIND if isinstance(error, kind)), ADVICE[name])
 
 
 @dataclass(frozen=True)
@@ -113,6 +137,7 @@ class Work:
 
     def do(self, name: StepName) -> Done:
         steps: dict[StepName, Callable[[], Done]] = {
+            "find": self._find,
             "probe": self._probe,
             "measure": self._measure,
             "plan": self._plan,
@@ -138,10 +163,18 @@ class Work:
         return Outcome(self.path, self.plan, self.run, self.compared, self.answer, self.command, self.kept)
 
     @property
+    def is_confirmed(self) -> bool:
+        """By an earlier run."""
+        return self._journal.note_of("confirm") is not None
+
+    @property
     def command(self) -> tuple[str, ...]:
         """To chat."""
         assert self.plan is not None
         return self.plan.command
+
+    def _find(self) -> Done:
+        return Done(self._source.find(_StepReport(self._watcher, "find")))
 
     def _probe(self) -> Done:
         self.facts = facts = probe(self._data_folder / "models")
@@ -178,8 +211,7 @@ class Work:
         corrections = corrections_for(self.model, runs, conditions_of(self.facts, wishes, engine_build()))
         self.plan = plan = make_plan(self.facts, self.model, wishes, engine_abilities(), corrections)
         if plan.verdict.kind == "does not fit" and not self._wanted.insists:
-            change = f"; it would fit with {plan.verdict.change}" if plan.verdict.change else ""
-            raise DoesNotFitError(f"{plan.verdict.message}{change}; --force goes on all the same")
+            raise DoesNotFitError(plan.verdict.message, plan.verdict.change)
         self._journal.keep("plan", {"model": self.model.fingerprint, "context": plan.context})
         speeds = [f"{p.what.split()[0]} {p.tok_s:,.0f}" for p in (plan.prefill, plan.decode) if p.tok_s is not None]
         told = f"; {', '.join(speeds)} tok/s" if speeds else ""
