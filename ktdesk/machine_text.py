@@ -84,6 +84,8 @@ def _cpu(facts: CpuFacts) -> Iterator[Line]:
     yield _line("clock", facts.max_hz, lambda hz: f"{hz / 1e9:.2f} GHz")
     yield _line("third-level cache", facts.l3_bytes, bytes_text)
     yield _line("instruction set", facts.isa)
+    if facts.busy_cores.value:
+        yield _line("while measured", facts.busy_cores, lambda cores: f"others used {cores:.1f} cores")
     for label, prefix in (("AVX2", ""), ("AVX-512", "avx512"), ("AMX", "amx")):
         yield _line(f"{label} flags", facts.flags, partial(_flags, prefix))
     yield from _amx(facts.amx)

@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
+from textwrap import wrap
 
 from ktdesk.amounts import bytes_text
 from ktdesk.commands.setup import SetupOptions
@@ -26,6 +27,7 @@ from ktdesk_wizard.setup.step import Advance, Step
 from ktdesk_wizard.setup.wanted import Wanted
 
 TITLE_WIDTH = 30
+WIDTH = 80
 NOBODY_TO_ASK = (
     "standard input is no terminal, so nobody can be asked whether to go on: add --yes, or see first with `ktdesk plan`"
 )
@@ -134,10 +136,13 @@ def outcome_facts(outcome: Outcome) -> dict[str, object]:
         "answer": outcome.answer,
         "command": list(outcome.command),
         "kept": str(outcome.kept),
+        "remarks": list(outcome.remarks),
     }
 
 
 def outcome_lines(outcome: Outcome) -> Iterator[str]:
     yield from planned_lines(outcome.compared)
+    for remark in outcome.remarks:
+        yield from wrap(on_one_line(f"Note: {remark}."), WIDTH, subsequent_indent="  ", break_on_hyphens=False)
     yield ""
     yield f"Chat with it: {shlex.join(outcome.command)}"

@@ -220,7 +220,7 @@ def _model_report(model: str, what: ModelOptions, run: RunOptions, settings: Set
     from ktdesk.terminal import note
     from ktdesk_engine.benchmark.model import ModelPlan
     from ktdesk_wizard.errors import HomeFolderError
-    from ktdesk_wizard.probe.measurement import with_measurement
+    from ktdesk_wizard.probe.measurement import raise_ceilings, with_measurement
     from ktdesk_wizard.probe.probe import probe
     from ktdesk_wizard.prove.store import load_runs, save_run
 
@@ -232,6 +232,9 @@ def _model_report(model: str, what: ModelOptions, run: RunOptions, settings: Set
     if run.keep and run.program:
         try:
             save_run(measured, settings.data_folder)
+            learnt = measured.ceilings and raise_ceilings(facts, settings.data_folder, *measured.ceilings)
+            if learnt:
+                note(learnt)
         except HomeFolderError as error:
             note(str(error))
     return report

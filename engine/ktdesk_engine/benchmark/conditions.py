@@ -41,8 +41,12 @@ class Load:
     """Of the last minute, at the end; this process counts too."""
 
     @property
+    def taken_cores(self) -> float:
+        return self.other_cores + self.stolen_cores
+
+    @property
     def is_busy(self) -> bool:
-        return self.other_cores + self.stolen_cores > QUIET_CORES
+        return self.taken_cores > QUIET_CORES
 
 
 def read_machine(proc: Path = PROC, cpu_folder: Path = CPU_FOLDER) -> Machine:

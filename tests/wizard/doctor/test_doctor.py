@@ -132,6 +132,14 @@ def test_a_measurement_is_missing_or_old(tmp_path: Path) -> None:
     assert not {"not-measured", "old-measurement"} & set(findings_of(facts, 10))
 
 
+def test_a_measurement_of_a_busy_machine_is_told(tmp_path: Path) -> None:
+    facts = captured_facts("desktop", tmp_path)
+    busy = replace(facts, cpu=replace(facts.cpu, busy_cores=measured(5.5, "test")))
+    assert "5.5 cores" in findings_of(busy)["busy-measurement"].evidence[0].value
+    quiet = replace(facts, cpu=replace(facts.cpu, busy_cores=measured(0.1, "test")))
+    assert "busy-measurement" not in findings_of(quiet)
+
+
 def test_variables_that_overrule_are_told(tmp_path: Path) -> None:
     found = findings_of(captured_facts("desktop", tmp_path), KTDESK_ISA="avx2")
     assert found["environment"].evidence == (Evidence("avx2", "the environment variable KTDESK_ISA"),)

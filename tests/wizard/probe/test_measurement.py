@@ -12,7 +12,15 @@ from captured import captured_facts
 from ktdesk_engine.benchmark.ceilings import Ceilings
 from ktdesk_wizard.errors import HomeFolderError
 from ktdesk_wizard.probe.machine_facts import MachineFacts
-from ktdesk_wizard.probe.measurement import FILE, Measurement, measurement_of, save_measurement, with_measurement
+from ktdesk_wizard.probe.measurement import (
+    FILE,
+    Measurement,
+    busy_note,
+    measurement_of,
+    raise_ceilings,
+    save_measurement,
+    with_measurement,
+)
 
 
 @pytest.fixture
@@ -34,6 +42,30 @@ def test_the_median_of_the_samples_is_kept_and_comes_back_as_measured(facts: Mac
     assert known.memory.read_bytes_s.confidence == "measured"
     assert (known.cpu.peak_ops_s.value, known.cpu.amx.measured.value) == (1e12, 4e12)
     assert [path.name for path in (tmp_path / "data").iterdir()] == [FILE]
+
+
+def test_how_busy_the_machine_was_is_kept_and_said(facts: MachineFacts, tmp_path: Path) -> None:
+    save_measurement(replace(taken(facts), busy_cores=29.5), tmp_path)
+    note = busy_note(with_measurement(facts, tmp_path))
+    assert note is not None
+    assert "29.5 cores" in note
+    assert "--measure" in note
+    save_measurement(replace(taken(facts), busy_cores=0.5), tmp_path)
+    assert busy_note(with_measurement(facts, tmp_path)) is None, "of so many cores that is nothing"
+    assert busy_note(facts) is None
+
+
+def test_what_a_run_saw_of_a_faster_machine_takes_the_place_of_what_was_measured(
+    facts: MachineFacts, tmp_path: Path
+) -> None:
+    assert raise_ceilings(facts, tmp_path, 90e9, 1e12) is None, "nothing was measured yet"
+    save_measurement(taken(facts), tmp_path)
+    assert raise_ceilings(facts, tmp_path, 33e9, 1.1e12) is None, "a machine drifts"
+    said = raise_ceilings(facts, tmp_path, 90e9, 0.9e12)
+    assert said is not None
+    assert "3.0 times" in said
+    known = with_measurement(facts, tmp_path)
+    assert (known.memory.read_bytes_s.value, known.cpu.peak_ops_s.value) == (90e9, 1e12)
 
 
 def test_without_tiles_the_peak_is_that_of_bytes(facts: MachineFacts, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from benchmarks import use_small_probes
-from trials import FakeTrial, FakeTrials, LocalTrials, measured_machine
+from trials import FakeTrial, FakeTrials, LocalTrials, measured_machine, measurement_of
 
 from ktdesk_engine.errors import ModelFileError
 from ktdesk_wizard.errors import (
@@ -28,6 +28,8 @@ from ktdesk_wizard.errors import (
     WishError,
 )
 from ktdesk_wizard.plan.wishes import Wishes
+from ktdesk_wizard.probe.measurement import save_measurement
+from ktdesk_wizard.probe.probe import probe
 from ktdesk_wizard.prove.run import engine_build
 from ktdesk_wizard.prove.store import load_runs
 from ktdesk_wizard.setup.flow import Listener, Setup
@@ -262,6 +264,20 @@ def test_what_is_no_model_is_told_before_the_machine_is_looked_at(tmp_path: Path
 )
 def test_the_advice_is_that_of_the_error_where_it_says_more_than_the_step(error: Exception, words: str) -> None:
     assert words in advice_of("pull", error)
+
+
+def test_why_the_plan_and_the_prediction_at_the_end_differ_is_said(model: Path, home: Path) -> None:
+    """The machine was measured slower than the run found it."""
+    measured = replace(measurement_of(probe(home)), read_bytes_s=5e9, busy_cores=1.5)
+    save_measurement(measured, home)
+    outcome = setup_of(model, home).run()
+    busy, moment, learnt = outcome.remarks
+    assert "1.5 cores" in busy
+    assert "5.0 GB/s" in moment
+    assert "20.0 GB/s" in moment
+    assert "4.0 times" in learnt
+    again = setup_of(model, home, wanted=Wanted(str(model), is_confirmed=True, starts_over=True)).run()
+    assert len(again.remarks) == 1, "the kept measurement was raised"
 
 
 def test_another_wish_is_another_setup_and_starting_over_forgets(model: Path, home: Path) -> None:

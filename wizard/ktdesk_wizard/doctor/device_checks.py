@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from ktdesk_wizard.doctor.diagnosis import Case, Evidence, Finding, evidence
+from ktdesk_wizard.probe.measurement import busy_note
 
 GIB = 2**30
 FIRST_DRIVER = (525, 60)
@@ -109,7 +110,15 @@ def small_wsl(case: Case) -> Iterator[Finding]:
 
 
 def calibration(case: Case) -> Iterator[Finding]:
-    read = case.facts.memory.read_bytes_s
+    read, busy = case.facts.memory.read_bytes_s, busy_note(case.facts)
+    if busy is not None:
+        yield Finding(
+            "busy-measurement",
+            "slow",
+            "this machine was measured while others computed: plans may be several times too low",
+            (evidence(case.facts.cpu.busy_cores, lambda cores: f"other processes used {cores:.1f} cores"),),
+            "when it is quiet: ktdesk probe --measure",
+        )
     if case.measured_at is None:
         yield Finding(
             "not-measured",

@@ -29,6 +29,7 @@ from ktdesk_wizard.plan.speed import SHORT_DEPTH, predict_decode, predict_prefil
 from ktdesk_wizard.plan.verdict import judge
 from ktdesk_wizard.plan.wishes import EngineAbilities, Wishes
 from ktdesk_wizard.probe.machine_facts import GpuFacts, MachineFacts
+from ktdesk_wizard.probe.measurement import busy_note
 from ktdesk_wizard.tensor_classes import CLASSES, OTHER
 
 FALLBACK_CONTEXT = 4096
@@ -266,6 +267,9 @@ def _notes(
         yield "the system moves pages between nodes by itself: `sysctl kernel.numa_balancing=0` (root) stops that"
     if facts.memory.read_bytes_s.value is None:
         yield "speeds are not from measurements here: `ktdesk probe --measure` takes them"
+    busy = busy_note(facts)
+    if busy is not None:
+        yield busy
 
 
 def _command(model: PlannedModel, sizes: Sizes, wishes: Wishes) -> tuple[str, ...]:

@@ -50,6 +50,8 @@ class CpuFacts:
     """Of products of bytes on vectors, all threads."""
     kernel_shares: Fact[tuple[KernelShare, ...]]
     """What the engine's kernels reach of that."""
+    busy_cores: Fact[float]
+    """That other processes and the hypervisor took while all this was measured."""
     amx: AmxFacts
 
 

@@ -17,6 +17,7 @@ from statistics import median
 
 from ktdesk_engine import kernels
 from ktdesk_engine.benchmark.ceilings import Ceilings, Probes
+from ktdesk_engine.benchmark.conditions import LoadMeter
 from ktdesk_engine.benchmark.kernel_shares import KernelShare, kernel_shares
 from ktdesk_engine.machine import thread_places
 from ktdesk_wizard.errors import HomeFolderError
@@ -25,6 +26,10 @@ from ktdesk_wizard.probe.machine_facts import MachineFacts
 
 FILE = "measured.json"
 NUM_SAMPLES = 5
+BUSY_SHARE = 0.1
+"""Of the cores that are computed on: others may take so much without a word."""
+MUCH_HIGHER = 1.25
+"""What a machine does more than was measured of it, by which that was wrong, and did not only drift."""
 DATE = "%Y-%m-%d %H:%M"
 BYTES, TILES = "int8", "bf16 tiles"
 
@@ -43,6 +48,8 @@ class Measurement:
     """Of bfloat16 on tiles; None where there are none."""
     kernel_shares: tuple[KernelShare, ...] = ()
     """Of byte_ops_s."""
+    busy_cores: float = 0.0
+    """That other processes and the hypervisor took meanwhile, on average."""
 
 
 def machine_key(facts: MachineFacts) -> str:
@@ -53,12 +60,14 @@ def machine_key(facts: MachineFacts) -> str:
 
 def measure(facts: MachineFacts) -> Measurement:
     """On all threads that the engine takes. Takes about ten seconds, and a quarter of the free memory at the most."""
+    meter = LoadMeter()
     places = thread_places()
     pool = kernels.worker_pool(len(places), places=places)
     names = [BYTES, *([TILES] if pool.isa == "amx" else [])]
     probes = Probes(pool, names)
     measurement = measurement_of(facts, probes.measure)
-    return replace(measurement, kernel_shares=tuple(kernel_shares(pool, probes, BYTES)))
+    shares = tuple(kernel_shares(pool, probes, BYTES))
+    return replace(measurement, kernel_shares=shares, busy_cores=meter.read().taken_cores)
 
 
 def measurement_of(facts: MachineFacts, sample: Callable[[], Ceilings]) -> Measurement:
@@ -96,12 +105,48 @@ def with_measurement(facts: MachineFacts, folder: Path) -> MachineFacts:
     amx = facts.cpu.amx
     tiles: Fact[float] = amx.measured if found.tile_ops_s is None else measured(found.tile_ops_s, source)
     shares = facts.cpu.kernel_shares if not found.kernel_shares else measured(found.kernel_shares, source)
-    peak = measured(found.byte_ops_s, source)
+    peak, busy = measured(found.byte_ops_s, source), measured(found.busy_cores, source)
     return replace(
         facts,
-        cpu=replace(facts.cpu, peak_ops_s=peak, kernel_shares=shares, amx=replace(amx, measured=tiles)),
+        cpu=replace(
+            facts.cpu, peak_ops_s=peak, kernel_shares=shares, busy_cores=busy, amx=replace(amx, measured=tiles)
+        ),
         memory=replace(facts.memory, read_bytes_s=measured(found.read_bytes_s, source)),
     )
+
+
+def busy_note(facts: MachineFacts) -> str | None:
+    """Where others kept the machine busy while it was measured, so that it may do much more: what to do."""
+    cores, num_threads = facts.cpu.busy_cores.value, facts.cpu.num_threads.value
+    if cores is None or cores <= BUSY_SHARE * (num_threads or 1):
+        return None
+    return (
+        f"this machine was measured while other processes used {cores:.1f} cores, so speeds may come out too low: "
+        "`ktdesk probe --measure` measures again"
+    )
+
+
+def raise_ceilings(facts: MachineFacts, folder: Path, read_bytes_s: float, byte_ops_s: float) -> str | None:
+    """Keeps what a run saw beside its samples in the place of what was measured of this machine, where that is much
+    more, and says so. facts: without measurements, or with them."""
+    found = _load(folder)
+    if found is None or found.machine != machine_key(facts):
+        return None
+    higher = replace(
+        found, read_bytes_s=max(found.read_bytes_s, read_bytes_s), byte_ops_s=max(found.byte_ops_s, byte_ops_s)
+    )
+    gain = max(higher.read_bytes_s / found.read_bytes_s, higher.byte_ops_s / found.byte_ops_s)
+    if gain < MUCH_HIGHER:
+        return None
+    save_measurement(replace(higher, date=datetime.now(timezone.utc).strftime(DATE)), folder)
+    return (
+        f"this machine did {gain:.1f} times of what was measured of it on {found.date} UTC ({_ceilings(higher)}, then "
+        f"{_ceilings(found)}): plans count with that from now on; `ktdesk probe --measure` measures all of it again"
+    )
+
+
+def _ceilings(found: Measurement) -> str:
+    return f"{found.read_bytes_s / 1e9:.1f} GB/s and {found.byte_ops_s / 1e12:.2f} T a second"
 
 
 def measured_at(facts: MachineFacts, folder: Path) -> datetime | None:
@@ -132,5 +177,7 @@ def _load(folder: Path) -> Measurement | None:
     except (OSError, ValueError, TypeError, AttributeError):
         return None
     tiles = 1.0 if found.tile_ops_s is None else found.tile_ops_s
+    if not isinstance(found.busy_cores, float):
+        return None
     numbers = (found.read_bytes_s, found.byte_ops_s, tiles, *(share.share for share in shares))
     return found if all(isinstance(number, float) and number > 0 for number in numbers) else None

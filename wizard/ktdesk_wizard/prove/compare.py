@@ -7,7 +7,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ktdesk_wizard.plan.corrections import NO_CORRECTIONS, Corrections
+from ktdesk_wizard.plan.plan import Plan
+from ktdesk_wizard.probe.machine_facts import MachineFacts
 from ktdesk_wizard.prove.run import MeasuredRun
+
+SAME_MOMENT = 0.05
+"""By which bandwidth and peak may differ without a word."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +29,26 @@ class Compared:
     def error(self) -> float:
         """Of the plan: 0.1 is a tenth too much."""
         return self.planned / self.measured - 1
+
+
+def moment_note(plan: Plan, facts: MachineFacts, run: MeasuredRun) -> str | None:
+    """Why the plan said another speed before than the one that is held against the measurement: between both the
+    machine became another, or the depth is. None where they are the same."""
+    read, peak = facts.memory.read_bytes_s.value, facts.cpu.peak_ops_s.value
+    if run.ceilings is None or not read or not peak or plan.decode.tok_s is None:
+        return None
+    now_read, now_peak = run.ceilings
+    if max(abs(now_read / read - 1), abs(now_peak / peak - 1)) < SAME_MOMENT:
+        return None
+    speeds = [f"{p.what.split()[0]} {p.tok_s:,.1f}" for p in (plan.prefill, plan.decode) if p.tok_s is not None]
+    return (
+        f"before, {' and '.join(speeds)} tok/s were planned: for {_ceilings(read, peak)}, as kept of this machine; "
+        f"beside the samples it did {_ceilings(now_read, now_peak)}, which is what is planned for here"
+    )
+
+
+def _ceilings(read: float, peak: float) -> str:
+    return f"{read / 1e9:.1f} GB/s and {peak / 1e12:.2f} T a second"
 
 
 def compared(run: MeasuredRun, earlier: Corrections = NO_CORRECTIONS) -> Iterator[Compared]:

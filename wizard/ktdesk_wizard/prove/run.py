@@ -71,6 +71,13 @@ class MeasuredRun:
     speeds: tuple[SpeedSample, ...]
     memory: MemorySample | None
 
+    @property
+    def ceilings(self) -> tuple[float, float] | None:
+        """The highest read bandwidth and peak beside any of its samples."""
+        if not self.speeds:
+            return None
+        return max(speed.read_bytes_s for speed in self.speeds), max(speed.peak_ops_s for speed in self.speeds)
+
 
 @lru_cache(maxsize=1)
 def engine_build() -> str:

@@ -23,3 +23,5 @@ class Outcome:
     """To chat with it."""
     kept: Path
     """The file that all this was kept in."""
+    remarks: tuple[str, ...] = ()
+    """Why the plan before and the prediction at the end differ, and what was learnt of the machine."""

@@ -25,9 +25,16 @@ from ktdesk_wizard.plan.plan import MEMORY, Plan
 from ktdesk_wizard.plan.planner import make_plan
 from ktdesk_wizard.plan.wishes import engine_abilities
 from ktdesk_wizard.probe.machine_facts import MachineFacts
-from ktdesk_wizard.probe.measurement import is_measured, measure, save_measurement, with_measurement
+from ktdesk_wizard.probe.measurement import (
+    busy_note,
+    is_measured,
+    measure,
+    raise_ceilings,
+    save_measurement,
+    with_measurement,
+)
 from ktdesk_wizard.probe.probe import probe
-from ktdesk_wizard.prove.compare import Compared, compared
+from ktdesk_wizard.prove.compare import Compared, compared, moment_note
 from ktdesk_wizard.prove.run import MeasuredRun, engine_build
 from ktdesk_wizard.prove.store import load_runs, run_from_facts, save_run
 from ktdesk_wizard.setup.journal import FOLDER, Journal
@@ -130,6 +137,7 @@ class Work:
         self.compared: tuple[Compared, ...] = ()
         self.answer = ""
         self.kept: Path | None = None
+        self.remarks: list[str] = []
         self._trial: Trial | None = None
         self._tried: dict[str, Any] = {}
         """What came of each part."""
@@ -160,7 +168,9 @@ class Work:
         assert self.plan is not None
         assert self.run is not None
         assert self.kept is not None
-        return Outcome(self.path, self.plan, self.run, self.compared, self.answer, self.command, self.kept)
+        return Outcome(
+            self.path, self.plan, self.run, self.compared, self.answer, self.command, self.kept, tuple(self.remarks)
+        )
 
     @property
     def is_confirmed(self) -> bool:
@@ -196,7 +206,11 @@ class Work:
         read, peak = known.memory.read_bytes_s, known.cpu.peak_ops_s
         assert read.value is not None
         assert peak.value is not None
-        return Done(f"reads {read.value / 1e9:.1f} GB/s, multiplies {peak.value / 1e12:.2f} T a second", is_old)
+        busy = busy_note(known)
+        if busy is not None:
+            self.remarks.append(busy)
+        told = f"reads {read.value / 1e9:.1f} GB/s, multiplies {peak.value / 1e12:.2f} T a second"
+        return Done(f"{told}{f'; {busy}' if busy else ''}", is_old)
 
     def _plan(self) -> Done:
         """With the context of the interrupted setup, where there was one: what was confirmed stays."""
@@ -310,8 +324,17 @@ class Work:
         self.compared = tuple(compared(self.run, corrections))
         if self.run not in runs:
             save_run(self.run, self._data_folder)
+        self._learn(self.run)
         errors = [f"{line.name} {line.error:+.0%}" for line in self.compared]
         return replace(done, result=f"planned against measured: {', '.join(errors)}")
+
+    def _learn(self, run: MeasuredRun) -> None:
+        """Why what was planned before may be another number than at the end, and whether the machine does more."""
+        assert self.plan is not None
+        assert self.facts is not None
+        if run.ceilings is not None:
+            self.remarks += filter(None, [moment_note(self.plan, self.facts, run)])
+            self.remarks += filter(None, [raise_ceilings(self.facts, self._data_folder, *run.ceilings)])
 
     def _save(self) -> Done:
         assert self.plan is not None
