@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from ktdesk.command import settings_of
+from ktdesk.errors import UsageError
 
 
 def doctor(
@@ -21,11 +22,27 @@ def doctor(
             show_default="none",
         ),
     ] = None,
+    gpu: Annotated[
+        bool,
+        typer.Option("--gpu", help="Test the GPU: its kernels against references, the hybrid half, rates, latencies."),
+    ] = False,
+    accelerator: Annotated[
+        str,
+        typer.Option(metavar="KIND", help="With --gpu: cuda; or host-thread, a rehearsal without a GPU."),
+    ] = "cuda",
 ) -> int:
     """What is wrong or slow on this machine, on what evidence, and how to mend it. Changes nothing.
 
-    Ends with 6 if something will not work.
+    Ends with 6 if something will not work; with --gpu, if there is no GPU to compute on or a check of it failed.
     """
+    if gpu:
+        if bundle is not None:
+            raise UsageError("--bundle is a report without --gpu: keep what --gpu --json prints instead")
+        from ktdesk.gpu_testing import examine_gpu
+
+        return examine_gpu(accelerator, settings_of(ctx).models_folder, as_json=as_json)
+    if accelerator != "cuda":
+        raise UsageError("--accelerator is for --gpu")
     from ktdesk.diagnosing import as_text, diagnose, write_bundle
     from ktdesk.exit_codes import ExitCode
     from ktdesk.json_output import json_text

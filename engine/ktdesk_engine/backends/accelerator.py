@@ -23,12 +23,15 @@ slots and the slots change in place.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from ktdesk_engine.backends.backend import Backend
 from ktdesk_engine.kernels import ExpertMlp, Floats, Ids, Weight
 from ktdesk_engine.kernels.handoff import HandOff
 from ktdesk_engine.kernels.routing import Routes
+
+CopyWay = Literal["up", "down", "within"]
+"""To the device from pinned memory of the host, back there, or from one place of the device to another."""
 
 
 class HostExperts(NamedTuple):
@@ -91,6 +94,13 @@ class Accelerator(Backend, Protocol):
     @property
     def free_bytes(self) -> int:
         """Of its memory."""
+
+    @property
+    def signals_by(self) -> str:
+        """How it gives flags to the CPU, and waits for the CPU's."""
+
+    def copy_seconds(self, num_bytes: int, way: CopyWay) -> float:
+        """Takes the time of one copy, with nothing else submitted."""
 
     def tune(self) -> None:
         """Called once the CPU's pool has its tuning: a device that computes with the CPU's kernels takes it over."""

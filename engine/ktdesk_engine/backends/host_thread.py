@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ktdesk_engine import kernels
-from ktdesk_engine.backends.accelerator import HostExperts
+from ktdesk_engine.backends.accelerator import CopyWay, HostExperts
 from ktdesk_engine.backends.cpu import CpuBackend
 from ktdesk_engine.backends.host_experts import ExpertAreas
 from ktdesk_engine.errors import AcceleratorError, AcceleratorLostError, AcceleratorMemoryError
@@ -57,6 +57,7 @@ class HostThreadAccelerator(CpuBackend):
         self.host_pool = pool
         super().__init__(kernels.worker_pool(1, pool.isa))
         self.name = "a thread of the host"
+        self.signals_by = "the thread itself"
         self._delays = delays or Delays()
         self._memory_bytes = NO_LIMIT if memory_bytes is None else memory_bytes
         self._held_bytes = 0
@@ -80,6 +81,15 @@ class HostThreadAccelerator(CpuBackend):
     def busy_seconds(self) -> float:
         """The CPU's, and what was waited for the thread."""
         return self.host_pool.busy_seconds + self._waited_seconds
+
+    def copy_seconds(self, num_bytes: int, way: CopyWay) -> float:
+        """All ways are one here."""
+        from_, to = np.ones(num_bytes, np.uint8), np.empty(num_bytes, np.uint8)
+        for _ in range(2):  # the first touches the memory
+            started = time.perf_counter()
+            streams.copy(self.pool, from_, to)
+            self.synchronize()
+        return time.perf_counter() - started
 
     def hold(self, num_bytes: int, what: str) -> None:
         """Takes from the account, or gives back what is below 0. AcceleratorMemoryError where it is not there."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import cast
 
 import torch
 
-from ktdesk_engine.backends.accelerator import Accelerator, HostExperts
+from ktdesk_engine.backends.accelerator import Accelerator, CopyWay, HostExperts
 from ktdesk_engine.backends.cuda.backend import TorchBackend
 from ktdesk_engine.backends.cuda.signals import CallerSignals, signals_for
 from ktdesk_engine.backends.cuda.slots import DeviceSlots, DeviceStage
@@ -57,6 +58,22 @@ class CudaAccelerator(TorchBackend):
         allocated = torch.cuda.memory_allocated(self.device)
         free = int(torch.cuda.mem_get_info(self.device)[0]) + torch.cuda.memory_reserved(self.device) - allocated
         return free if self._memory_bytes is None else min(free, self._memory_bytes - allocated)
+
+    @property
+    def signals_by(self) -> str:
+        return self.signals.name
+
+    def copy_seconds(self, num_bytes: int, way: CopyWay) -> float:
+        is_cuda = self.device.type == "cuda"
+        host = torch.zeros(num_bytes, dtype=torch.uint8, pin_memory=is_cuda)
+        device, other = (self.new_bytes(num_bytes, what="a copy to measure") for _ in range(2))
+        from_, to = {"up": (host, device), "down": (device, host), "within": (device, other)}[way]
+        for _ in range(2):  # the first warms up
+            self.synchronize()
+            started = time.perf_counter()
+            to.copy_(from_, non_blocking=True)
+            self.synchronize()
+        return time.perf_counter() - started
 
     def tune(self) -> None:
         """Its kernels are its own."""
