@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 
 from ktdesk.options import EngineOptions, changed_options
+from ktdesk.server.heap import keep_one_heap
 from ktdesk.server.hosting import ModelHost
 from ktdesk.server.known_models import KnownModels
 from ktdesk.server.memory_guard import MemoryGuard
@@ -44,6 +45,7 @@ def serve_models(
     GGUFFile.open(known.own.path).close()
     how = OpenSettings(config, limits, cache, settings.data_folder)
     raise_file_limit()
+    keep_one_heap()
     with listening_socket(server) as listener:
         host = ModelHost(known, server, how, _tell, MemoryGuard(how) if guards_memory else None)
         record = _record(host, settings, server, engine, listener, for_client)
