@@ -68,6 +68,10 @@ class ServeOptions:
         int,
         typer.Option(metavar="N", help="Models in memory at the same time; the longest unused leaves for another."),
     ] = 1
+    turn_wait: Annotated[
+        float,
+        typer.Option(metavar="SECONDS", help="Refuse a request whose model waits so long until others are done."),
+    ] = 60.0
     memory_guard: Annotated[
         bool,
         typer.Option("--memory-guard/--no-memory-guard", help="Refuse to load what does not fit into memory."),
@@ -142,6 +146,7 @@ def serve(
         deadline_seconds=options.deadline,
         pins_beginnings=schedule.pin,
         max_models=options.models_loaded,
+        turn_wait_seconds=options.turn_wait,
         falls_back=options.cpu_fallback,
         keep_alive_seconds=options.keep_alive,
         finish_seconds=options.finish_seconds,

@@ -3,6 +3,7 @@
 ApiError
 ├── NotFoundError      404: no such model
 ├── NotReadyError      503: the model still loads, or the server stops
+│   └── NotYetError    503: other models have their turn
 └── BadRequestError    400: the request cannot be served as asked
 """
 
@@ -57,9 +58,20 @@ class NotReadyError(ApiError):
     kind = "unavailable"
 
 
+class NotYetError(NotReadyError):
+    """Other models have their turn: who waits may get one."""
+
+
 def not_now(message: str, code: str, retry_after_seconds: float | None = None) -> NotReadyError:
     """With when to ask again."""
     error = NotReadyError(message, code=code)
+    error.retry_after_seconds = retry_after_seconds or 1.0
+    return error
+
+
+def not_yet(message: str, code: str, retry_after_seconds: float | None = None) -> NotYetError:
+    """The same, where waiting helps."""
+    error = NotYetError(message, code=code)
     error.retry_after_seconds = retry_after_seconds or 1.0
     return error
 

@@ -7,12 +7,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from ktdesk.server.deadline import Deadline
-from ktdesk.server.errors import not_now
+from ktdesk.server.errors import NotYetError, not_now, not_yet
 from ktdesk.server.known_models import KnownModel, KnownModels
 from ktdesk.server.memory_guard import MemoryGuard
 from ktdesk.server.model_headers import ModelHeaders
@@ -20,6 +20,7 @@ from ktdesk.server.opening import OpenSettings, Tell, open_model
 from ktdesk.server.places import Health, LoadingStoppedError, Place
 from ktdesk.server.served_model import ServedModel
 from ktdesk.server.settings import ServerSettings
+from ktdesk.server.turns import Line, Ticket
 from ktdesk_engine.errors import BusyError, ResourceError
 from ktdesk_engine.load_progress import LoadProgress
 
@@ -27,8 +28,8 @@ from ktdesk_engine.load_progress import LoadProgress
 class ModelHost:
     """At most so many models at a time, each loaded on a thread of its own when a request asks for it.
 
-    Where there is no place left, the one that nobody has used for longest leaves; those in use stay, and the request
-    is told so.
+    Where there is no place left, the one that nobody has used for longest leaves. Those in use stay: the request waits
+    until one is idle, and who asks for those meanwhile waits behind it. What waits for too long is refused.
     """
 
     def __init__(
@@ -47,8 +48,9 @@ class ModelHost:
         self._guard = guard
         self._is_stopping = False
         self._places: dict[Path, Place] = {}
+        self._line = Line()
         self._lock = threading.Lock()
-        """Held while places come and go."""
+        """Held while places come and go, and who waits for one."""
         self._loader = ThreadPoolExecutor(1, "load")
         self.headers = ModelHeaders()
         self._first: Place | None = None
@@ -109,17 +111,89 @@ class ModelHost:
         """Those that are ready."""
         return [place.model for place in list(self._places.values()) if place.model is not None]
 
+    @property
+    def num_in_line(self) -> int:
+        """Requests whose model waits for others to leave."""
+        return len(self._line)
+
+    def held(self, uses: ExitStack, known: KnownModel) -> ServedModel | None:
+        """The model where it is ready, without loading it or waiting for a turn. It stays until `uses` is closed."""
+        with self._lock:
+            place = self._places.get(known.path)
+            if place is None or place.model is None:
+                return None
+            uses.enter_context(self._used(place))
+            return place.model
+
     async def model(self, uses: ExitStack, name: str | None, deadline: Deadline | None = None) -> ServedModel:
         """The model of that name, or the own; loaded where it is not. It stays until `uses` is closed.
 
         NotFoundError, NotReadyError, BusyError, DeadlineError, or what keeps it from being loaded.
         """
-        known = self.known.find(name)
+        deadline = deadline or Deadline(self.settings.deadline_seconds)
+        ticket = Ticket(self.known.find(name))
+        wait_until = time.monotonic() + self._most_seconds_in_line
+        while True:
+            place = await self._place_in_turn(ticket, uses, deadline, wait_until)
+            try:
+                return await place.ready(deadline)
+            except NotYetError:
+                if time.monotonic() > wait_until:
+                    raise
+
+    async def _place_in_turn(self, ticket: Ticket, uses: ExitStack, deadline: Deadline, wait_until: float) -> Place:
+        """The model's, as soon as it is its turn and there is one."""
+        self._join_line(ticket)
+        try:
+            while True:
+                try:
+                    with self._lock:
+                        return self._taken(ticket, uses)
+                except NotYetError:
+                    seconds_left = wait_until - time.monotonic()
+                    if seconds_left <= 0:
+                        raise
+                allowed = deadline.seconds_left()
+                await ticket.wait(seconds_left if allowed is None else min(seconds_left, allowed))
+        finally:
+            with self._lock:
+                self._line.leave(ticket)
+
+    def _taken(self, ticket: Ticket, uses: ExitStack) -> Place:
+        """With the lock held. NotYetError where it is not its turn."""
+        known, other = ticket.known, self._line.before(ticket)
+        if other is not None:
+            raise not_yet(f"{known.name} comes after {other.name}, which was asked for before; try again", "busy")
+        self._check_others_have_room(known)
+        place = self._place(known)
+        self._check_queue(place)
+        self._line.call(known.path)
+        uses.enter_context(self._used(place))
+        return place
+
+    @contextmanager
+    def _used(self, place: Place) -> Iterator[None]:
+        try:
+            with place.used():
+                yield
+        finally:
+            self._wake_line()
+
+    def _wake_line(self) -> None:
         with self._lock:
-            place = self._place(known)
-            self._check_queue(place)
-            uses.enter_context(place.used())
-        return await place.ready(deadline or Deadline(self.settings.deadline_seconds))
+            self._line.wake()
+
+    def _join_line(self, ticket: Ticket) -> None:
+        limits = self._how.limits
+        with self._lock:
+            if len(self._line) >= limits.max_waiting + limits.max_running:
+                raise BusyError(f"{len(self._line)} requests wait for another model: try again", 1.0)
+            self._line.join(ticket)
+
+    @property
+    def _most_seconds_in_line(self) -> float:
+        given = (self.settings.turn_wait_seconds, self._how.limits.max_wait_seconds)
+        return min(seconds for seconds in given if seconds is not None)
 
     def close_unused(self, idle_seconds: float) -> None:
         """Those of several that nobody has asked for so long."""
@@ -128,6 +202,7 @@ class ModelHost:
             leaving = [place for place in others if place.is_idle and place.idle_seconds > idle_seconds]
             for place in leaving:
                 del self._places[place.known.path]
+            self._line.wake()
         if leaving:
             self._loader.submit(self._close, leaving)
 
@@ -137,6 +212,7 @@ class ModelHost:
     def close(self, finish_seconds: float | None = None) -> None:
         """Answers that run may go on so long; None: as the settings say. May be called again, to make it shorter."""
         self._is_stopping = True
+        self._wake_line()
         self._loader.shutdown()
         until = time.monotonic() + (self.settings.finish_seconds if finish_seconds is None else finish_seconds)
         for model in self.models:
@@ -153,6 +229,7 @@ class ModelHost:
         if place is None:
             self._check_free(known)
             place = self._places[known.path] = Place(known)
+            place.opened.add_done_callback(lambda _: self._wake_line())
             self._loader.submit(self._load, place)
         return place
 
@@ -164,17 +241,23 @@ class ModelHost:
         self._loader.submit(self._close, [place])
 
     def _check_free(self, known: KnownModel) -> None:
-        """NotReadyError where no place is free or can be made so now."""
+        """NotYetError where no place is free or can be made so now."""
         places = list(self._places.values())
         loading = [place for place in places if not place.opened.done()]
         if loading:
             what = f"{loading[0].known.name} loads ({loading[0].percent:.0f} %)"
-            raise not_now(f"{known.name} cannot be loaded now: {what}; try again", "loading", loading[0].seconds_left)
+            raise not_yet(f"{known.name} cannot be loaded now: {what}; try again", "loading", loading[0].seconds_left)
         in_use = [place for place in places if not place.is_idle]
         if len(in_use) >= self.settings.max_models:
             names = " and ".join(place.known.name for place in in_use)
             message = f"{known.name} cannot be loaded now: {names} is answering, and --models-loaded is"
-            raise not_now(f"{message} {self.settings.max_models}; try again when nothing runs", "busy")
+            raise not_yet(f"{message} {self.settings.max_models}; try again when nothing runs", "busy")
+
+    def _check_others_have_room(self, known: KnownModel) -> None:
+        """NotYetError while it is not known who leaves for another that is to be loaded."""
+        for place in self._places.values():
+            if not place.has_room and place.known.path != known.path:
+                raise not_yet(f"{place.known.name} begins to load; try again", "loading")
 
     def _check_queue(self, place: Place) -> None:
         """BusyError where too many wait for it to be loaded, or would wait too long."""
@@ -190,7 +273,10 @@ class ModelHost:
     def _load(self, place: Place) -> None:
         """On the loading thread."""
         try:
-            self._close(self._make_room(place))
+            leaving = self._make_room(place)
+            place.has_room = True
+            self._wake_line()
+            self._close(leaving)
 
             def show(progress: LoadProgress) -> None:
                 if self._is_stopping:
@@ -235,12 +321,12 @@ class ModelHost:
         return self._guard.problem(place.known.path, [other.known.path for other in others if other not in leaving])
 
     def _take_out(self, place: Place, leaving: Sequence[Place]) -> Sequence[Place]:
-        """NotReadyError where one of them is used again."""
+        """NotYetError where one of them is used again."""
         with self._lock:
             busy = [other.known.name for other in leaving if not other.is_idle]
             if busy or len(self._places) - len(leaving) > self.settings.max_models:
                 names = " and ".join(busy) or "another model"
-                raise not_now(f"{place.known.name} cannot be loaded now: {names} is answering; try again", "busy")
+                raise not_yet(f"{place.known.name} cannot be loaded now: {names} is answering; try again", "busy")
             for other in leaving:
                 del self._places[other.known.path]
         return leaving

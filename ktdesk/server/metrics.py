@@ -39,12 +39,13 @@ class Metrics:
         """Since the last request ended; 0 while one is open."""
         return 0.0 if self.num_open else time.monotonic() - self._last_used
 
-    def text(self, engine_numbers: Mapping[str, Mapping[str, float]]) -> str:
-        """engine_numbers: of each model by name."""
+    def text(self, engine_numbers: Mapping[str, Mapping[str, float]], num_in_line: int = 0) -> str:
+        """engine_numbers: of each model by name. num_in_line: requests whose model waits for others."""
         lines = ["# TYPE ktdesk_http_requests_total counter"]
         for (route, status), count in sorted(self._requests.items()):
             lines.append(f'ktdesk_http_requests_total{{route="{route}",status="{status}"}} {count}')
         lines += ["# TYPE ktdesk_http_open_requests gauge", f"ktdesk_http_open_requests {self.num_open}"]
+        lines += ["# TYPE ktdesk_http_waiting_for_model gauge", f"ktdesk_http_waiting_for_model {num_in_line}"]
         lines += self._histogram()
         names = {name for numbers in engine_numbers.values() for name in numbers}
         for name in sorted(names):

@@ -76,8 +76,8 @@ def own_routes(host: ModelHost) -> APIRouter:
     @router.get("/experts")
     async def show_experts(request: Request) -> dict[str, Any]:
         """How often each was used lately, (L, E), and which lie on an accelerator; empty where nothing counts them."""
-        engine = (await host.model(request.state.uses, None)).engine
-        half = engine.experts if isinstance(engine, Engine) else None
+        model = host.held(request.state.uses, host.known.own)
+        half = model.engine.experts if model is not None and isinstance(model.engine, Engine) else None
         if half is None or half.use is None:
             return {"rates": [], "resident": None}
         mask = half.resident_mask

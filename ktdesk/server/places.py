@@ -39,6 +39,8 @@ class Place:
         self.known = known
         self.opened: Future[ServedModel] = Future()
         """Done once it is loaded, or is not to be."""
+        self.has_room = False
+        """Whoever leaves for it has left."""
         self.num_users = 0
         self.last_used = time.monotonic()
         self.percent = 0.0

@@ -13,6 +13,7 @@ from ktdesk.server.errors import BadRequestError
 from ktdesk.server.hosting import ModelHost
 from ktdesk.server.metrics import Metrics
 from ktdesk.server.places import Health
+from ktdesk.server.streaming import unless_gone
 from ktdesk.server.strict import Body, Object
 from ktdesk.server.wanted import ChatWanted
 
@@ -47,13 +48,15 @@ def plain_routes(host: ModelHost, metrics: Metrics) -> APIRouter:
     @router.get("/metrics", operation_id="metrics", response_class=PlainTextResponse)
     async def show_metrics() -> Response:
         numbers = {model.name: model.answers.numbers() for model in host.models}
-        return PlainTextResponse(metrics.text(numbers), media_type="text/plain; version=0.0.4; charset=utf-8")
+        return PlainTextResponse(
+            metrics.text(numbers, host.num_in_line), media_type="text/plain; version=0.0.4; charset=utf-8"
+        )
 
     @router.post("/tokenize", operation_id="tokenize")
     async def tokenize(body: TokenizeBody, request: Request) -> dict[str, Any]:
         if (body.text is None) == (body.messages is None):
             raise BadRequestError("give either text or messages")
-        model = await host.model(request.state.uses, body.model)
+        model = await unless_gone(request, host.model(request.state.uses, body.model))
         if body.messages is not None:
             messages = body.messages
             prepared = await asyncio.to_thread(lambda: model.prepare_chat(ChatWanted(messages)))
@@ -67,7 +70,8 @@ def plain_routes(host: ModelHost, metrics: Metrics) -> APIRouter:
 
     @router.post("/detokenize", operation_id="detokenize")
     async def detokenize(body: DetokenizeBody, request: Request) -> dict[str, Any]:
-        tokenizer = (await host.model(request.state.uses, body.model)).engine.tokenizer
+        model = await unless_gone(request, host.model(request.state.uses, body.model))
+        tokenizer = model.engine.tokenizer
         return {"text": await asyncio.to_thread(lambda: tokenizer.decode(body.tokens))}
 
     return router

@@ -34,6 +34,8 @@ class ServerSettings:
     """System prompts and tools stay cached before all else."""
     max_models: int = 1
     """In memory at the same time."""
+    turn_wait_seconds: float = 60.0
+    """For a request whose model must wait until others are done; after that it is refused."""
     falls_back: bool = True
     """A model whose accelerator is lost is loaded anew without one."""
     keep_alive_seconds: float | None = None
@@ -55,7 +57,11 @@ class ServerSettings:
                 f"--host {self.host} can be reached from other machines: give --api-key, "
                 "or --allow-public to let everyone in"
             )
-        for name, value in (("--max-body-bytes", self.max_body_bytes), ("--finish-seconds", self.finish_seconds)):
+        for name, value in (
+            ("--max-body-bytes", self.max_body_bytes),
+            ("--finish-seconds", self.finish_seconds),
+            ("--turn-wait", self.turn_wait_seconds),
+        ):
             if value < 0:
                 raise UsageError(f"{name} must not be negative: {value}")
         if self.keep_alive_seconds is not None and self.keep_alive_seconds < 0:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
+import random
 import shutil
+import socket
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +27,11 @@ from ktdesk.exit_codes import ExitCode
 from ktdesk.server import hosting
 from ktdesk.server.errors import BadRequestError, NotFoundError, NotReadyError
 from ktdesk.server.hosting import ModelHost
-from ktdesk.server.known_models import KnownModels
+from ktdesk.server.known_models import KnownModel, KnownModels
 from ktdesk.server.memory_guard import MemoryGuard, own_bytes
 from ktdesk.server.opening import OpenSettings
 from ktdesk.server.settings import ServerSettings
+from ktdesk.server.turns import Line, Ticket
 from ktdesk_engine.config import EngineConfig
 from ktdesk_wizard.probe.fact import reported
 from ktdesk_wizard.probe.machine_facts import MachineFacts
@@ -75,11 +79,25 @@ def test_a_model_is_loaded_for_who_asks_for_it_and_the_other_leaves(server: Runn
     assert in_memory(server) == ["a"]
 
 
-def test_who_asks_while_another_model_answers_is_told_so_at_once(server: RunningServer) -> None:
-    body = {"model": "a", "prompt": "x", "max_tokens": 100_000, "ignore_eos": True, "stream": True}
-    with httpx.stream("POST", f"{server.url}/v1/completions", json=body, timeout=60) as running:
-        lines = running.iter_lines()
-        assert next(lines)
+@pytest.fixture
+def impatient(files: list[Path]) -> Iterator[RunningServer]:
+    settings = ServerSettings(port=0, finish_seconds=1, turn_wait_seconds=0)
+    yield from running_server(files[0], settings, HOW.config, others=files[1:])
+
+
+@contextmanager
+def in_use(server: RunningServer, name: str) -> Iterator[None]:
+    """As long as this lasts, the model stays."""
+    with ExitStack() as uses:
+        assert server.host.held(uses, server.host.known.find(name)) is not None
+        yield
+
+
+def test_who_asks_while_another_model_answers_is_told_so_at_once_where_nobody_may_wait(
+    impatient: RunningServer,
+) -> None:
+    server = impatient
+    with in_use(server, "a"):
         for path, asked in (("/v1/chat/completions", {}), ("/v1/messages", {"max_tokens": 3}), ("/api/chat", {})):
             messages = {"model": "b", "messages": [{"role": "user", "content": "hi"}]}
             refused = httpx.post(f"{server.url}{path}", json={**messages, **asked})
@@ -91,6 +109,93 @@ def test_who_asks_while_another_model_answers_is_told_so_at_once(server: Running
         assert time.monotonic() < deadline
         time.sleep(0.02)
     assert in_memory(server) == ["b"]
+
+
+@pytest.fixture
+def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The models that were loaded, in order."""
+    opens, names = hosting.open_model, []
+
+    def noted(path: Path, *arguments: Any) -> Any:
+        names.append(path.stem)
+        return opens(path, *arguments)
+
+    monkeypatch.setattr(hosting, "open_model", noted)
+    return names
+
+
+def wait_for_line(server: RunningServer, count: int) -> None:
+    deadline = time.monotonic() + 30
+    while server.host.num_in_line != count:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_who_waits_for_another_model_comes_before_those_who_ask_later(server: RunningServer, loads: list[str]) -> None:
+    """And all who wait for the same model are answered together, rather than the models taking turns for each."""
+    with ThreadPoolExecutor(4) as pool:
+        with in_use(server, "a"):
+            asked = []
+            for count, name in enumerate("bacb", start=1):
+                asked.append(pool.submit(ask, server, name))
+                wait_for_line(server, count)
+            assert "ktdesk_http_waiting_for_model 4\n" in httpx.get(f"{server.url}/metrics").text
+            assert not any(one.done() for one in asked)
+        assert [one.result().status_code for one in asked] == [200] * 4
+    assert loads == ["b", "a", "c"]
+
+
+def test_who_leaves_the_line_holds_nobody_up(server: RunningServer, loads: list[str]) -> None:
+    body = b'{"model": "b", "prompt": "x"}'
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+    with ThreadPoolExecutor(1) as pool, in_use(server, "a"):
+        with socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2]))) as leaving:
+            leaving.sendall(head.encode() + body)
+            wait_for_line(server, 1)
+            behind = pool.submit(ask, server, "a")
+            wait_for_line(server, 2)
+        assert behind.result().status_code == 200
+    assert loads == []
+
+
+def test_a_deadline_counts_the_time_in_line(server: RunningServer) -> None:
+    with in_use(server, "a"):
+        assert ask(server, "b", deadline_seconds=0.1).status_code == 504
+        assert server.host.num_in_line == 0
+
+
+def test_who_waits_in_line_is_told_when_the_server_ends(server: RunningServer) -> None:
+    with ThreadPoolExecutor(1) as pool, in_use(server, "a"):
+        waiting = pool.submit(ask, server, "b")
+        wait_for_line(server, 1)
+        server.server.stop()
+        told = waiting.result()
+    assert (told.status_code, told.json()["error"]["code"]) == (503, "stopping")
+
+
+def test_turns_are_taken_in_the_order_of_asking_and_a_model_at_a_time() -> None:
+    """The same against a plain list of who came when, under random arrivals, turns and leavings."""
+    asyncio.run(check_line(random.Random(7)))
+
+
+async def check_line(chance: random.Random) -> None:
+    models = [KnownModel(name, Path(name), 0) for name in "abc"]
+    line, waiting = Line(), []
+    for _ in range(2000):
+        if chance.random() < 0.5 or not waiting:
+            waiting.append(Ticket(chance.choice(models)))
+            line.join(waiting[-1])
+        elif chance.random() < 0.3:
+            line.leave(waiting.pop(chance.randrange(len(waiting))))
+        else:
+            line.call(waiting[0].path)
+            called = [ticket for ticket in waiting if ticket.path == waiting[0].path]
+            assert all(ticket.is_called and line.before(ticket) is None for ticket in called)
+            for ticket in called:
+                line.leave(ticket)
+            waiting = [ticket for ticket in waiting if ticket not in called]
+        _, first = next(itertools.groupby(waiting, lambda ticket: ticket.path), ("", ()))
+        assert [ticket for ticket in waiting if line.before(ticket) is None] == list(first)
 
 
 def test_all_who_ask_for_a_model_that_loads_get_their_answers(server: RunningServer) -> None:
@@ -131,7 +236,8 @@ def test_a_damaged_model_is_refused_with_its_reason_and_the_server_goes_on(talke
         assert ask(server, "talker").status_code == 200
 
 
-def test_a_deadline_counts_the_loading(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deadline_counts_the_loading(impatient: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = impatient
     may_open, opens = threading.Event(), hosting.open_model
 
     def waits(*arguments: Any) -> Any:
