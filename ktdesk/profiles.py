@@ -6,18 +6,22 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any, cast
 
+import numpy as np
 import yaml
 
 from ktdesk.errors import UsageError
 from ktdesk.options import SamplingOptions
 from ktdesk.settings import Settings
 from ktdesk.terminal import on_one_line
+from ktdesk_engine.placement import Rates
 from ktdesk_profiles.machines import machine_texts
 from ktdesk_profiles.models import load_model_profiles
 from ktdesk_profiles.placements import load_placements
 from ktdesk_profiles.presets import Preset, load_presets, said
 
-KINDS = ("machine", "model", "placement", "preset")
+KINDS = ("machine", "model", "placement", "preset", "use")
+MOST_USED = 8
+"""Experts of a layer that are shown."""
 NAME_WIDTH = 26
 
 
@@ -44,6 +48,32 @@ def all_profiles(settings: Settings) -> Iterator[Profile]:
         yield Profile("placement", name, origin, placement.title, {**asdict(placement), "rules": rules})
     for name, (origin, preset) in load_presets(folder / "presets").items():
         yield Profile("preset", name, origin, preset.title, asdict(preset))
+    yield from _uses(settings)
+
+
+def _uses(settings: Settings) -> Iterator[Profile]:
+    """What servers counted, named as the models' files."""
+    from ktdesk.expert_use import kept_uses
+
+    for record in kept_uses(settings.data_folder):
+        num_layers, num_experts = record.rates.shape
+        order = np.argsort(-record.rates, axis=1, kind="stable")[:, :MOST_USED]
+        facts = {
+            "model": record.model,
+            "saved": record.saved,
+            "layers": num_layers,
+            "experts": num_experts,
+            "most_used": {f"layer {layer}": ", ".join(map(str, ids)) for layer, ids in enumerate(order.tolist())},
+            "share_of_most_used_fifth": round(_share_of_fifth(record.rates), 3),
+        }
+        name = record.model.removesuffix(".gguf").lower()
+        yield Profile("use", name, str(record.path), f"how its {num_layers} x {num_experts} experts were used", facts)
+
+
+def _share_of_fifth(rates: Rates) -> float:
+    """Of all uses, those of the most used fifth of the experts."""
+    flat = np.sort(rates, axis=None)[::-1]
+    return float(flat[: max(1, flat.size // 5)].sum() / max(flat.sum(), 1e-9))
 
 
 def listed(settings: Settings, kind: str | None) -> list[Profile]:

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy.typing as npt
+
 from ktdesk_engine import kernels
 from ktdesk_engine.accelerators import open_accelerator
 from ktdesk_engine.backends.cpu import CpuBackend
@@ -181,6 +183,18 @@ class Engine(TextEngine):
         """Between steps: so much of the accelerator's memory is for experts. ConfigError without one."""
         self.experts.resize(num_bytes)
         self._runner.forget_programs()
+
+    def restore_use(self, rates: npt.ArrayLike) -> None:
+        """Before any step: what `experts.use` counted at another time; experts on an accelerator follow it.
+
+        ConfigError where it is another model's.
+        """
+        if self.experts.use is None:
+            raise ConfigError("this model has no experts whose use is counted")
+        self.experts.use.restore(rates)
+        if self.accelerator is not None:
+            self.experts.place()
+            self._runner.forget_programs()
 
     def make_prefix_cache(self, limits: CacheLimits) -> PrefixCache:
         if not limits.disk_bytes or limits.disk_folder is None:

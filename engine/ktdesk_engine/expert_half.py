@@ -96,6 +96,7 @@ class ExpertHalf:
     def place(self, rates: Rates | None = None) -> None:
         """Fills the accelerator's memory anew. What was recorded before is void."""
         assert self._hybrid is not None
+        self._hybrid.residency.clear()  # what it takes is free for it
         self._fill(self._num_slots(), rates)
 
     def resize(self, num_bytes: int) -> None:

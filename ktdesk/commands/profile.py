@@ -12,7 +12,7 @@ from ktdesk.command import settings_of
 def ls(
     ctx: typer.Context,
     kind: Annotated[
-        str | None, typer.Argument(metavar="KIND", help="machine, model, placement or preset.", show_default="all")
+        str | None, typer.Argument(metavar="KIND", help="machine, model, placement, preset or use.", show_default="all")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
@@ -31,14 +31,29 @@ def ls(
 
 def show(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="As `profile ls` lists it, or KIND/NAME.")],
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NAME", help="As `profile ls` lists it, or KIND/NAME.", show_default="how experts were used"
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Show one profile, and the file that it is from."""
+    """Show one profile, and the file that it is from; without a name, how the experts of models were used here."""
     from dataclasses import asdict
 
     from ktdesk.json_output import json_text
-    from ktdesk.profiles import as_yaml, named
+    from ktdesk.profiles import as_yaml, listed, named
+    from ktdesk.terminal import note
 
+    if name is None:
+        uses = listed(settings_of(ctx), "use")
+        if as_json:
+            print(json_text({"profiles": [asdict(use) for use in uses]}))
+        elif uses:
+            print("\n\n".join(as_yaml(use) for use in uses))
+        else:
+            note("nothing was counted here yet: a server keeps how the experts of its models are used")
+        return
     profile = named(settings_of(ctx), name)
     print(json_text(asdict(profile)) if as_json else as_yaml(profile))

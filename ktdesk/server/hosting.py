@@ -206,6 +206,11 @@ class ModelHost:
         if leaving:
             self._loader.submit(self._close, leaving)
 
+    def keep_uses(self) -> None:
+        """Of all that are in memory. Takes its time."""
+        for model in self.models:
+            model.keep_use()
+
     def stop_accepting(self) -> None:
         self._is_stopping = True
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from ktdesk.expert_use import KeptUse, keep_use
 from ktdesk.loaded_engine import LoadedEngine, engine_note
 from ktdesk.server.engine_port import AnswerEngine, ScheduledEngine
 from ktdesk_engine.config import EngineConfig
@@ -45,6 +46,8 @@ class OpenedModel:
     """What the model is: its tokens, its template, its context."""
     answers: AnswerEngine
     """What computes with it."""
+    use: KeptUse | None = None
+    """How its experts are used, kept from start to start; None: it is not counted or not kept."""
 
 
 def open_model(path: Path, settings: OpenSettings, show: ShowProgress, tell: Tell) -> OpenedModel:
@@ -53,7 +56,8 @@ def open_model(path: Path, settings: OpenSettings, show: ShowProgress, tell: Tel
     if (what := engine_note(engine)) is not None:
         tell(f"{path.name}: {what}")
     try:
-        return OpenedModel(engine, _scheduled(engine, settings, tell))
+        use = keep_use(engine, settings.data_folder)
+        return OpenedModel(engine, _scheduled(engine, settings, tell), use)
     except BaseException:
         engine.close()
         raise

@@ -24,6 +24,8 @@ from ktdesk.server.slow_clients import Connection, SlowClients, most_connections
 
 log = logging.getLogger("ktdesk.server")
 BACKLOG = 256
+TICKS_BETWEEN_SAVES = 600
+"""Of how experts are used: a minute, which a server that is killed may lose."""
 CANCEL_SECONDS = 2.0
 """For answers to end that were cancelled."""
 
@@ -61,6 +63,7 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self._host = host
         self._metrics = metrics
+        self._saving: asyncio.Future[None] | None = None
         self._slow_clients = SlowClients(host.settings.receive_seconds, most_connections)
 
     @contextlib.contextmanager
@@ -82,6 +85,8 @@ class Server(uvicorn.Server):
     async def on_tick(self, counter: int) -> bool:
         """Ten times a second: whether to end."""
         self._slow_clients.look(cast("set[Connection]", self.server_state.connections))
+        if counter % TICKS_BETWEEN_SAVES == TICKS_BETWEEN_SAVES - 1:
+            self._saving = asyncio.get_running_loop().run_in_executor(None, self._host.keep_uses)
         limit = self._host.settings.keep_alive_seconds
         if limit is not None:
             self._host.close_unused(limit)

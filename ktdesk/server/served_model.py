@@ -57,6 +57,7 @@ class ServedModel:
         self.name = name
         self.engine = opened.engine
         self.answers = opened.answers
+        self._use = opened.use
         self.created = int(time.time())
         self._settings = settings
         self._guidance: Guidance | None = None
@@ -121,8 +122,14 @@ class ServedModel:
         """Tokens of the prompt."""
         return len(self._rendered(wanted)[1])
 
+    def keep_use(self) -> None:
+        """Writes down how experts were used, where that changed. Takes its time: not for the event loop."""
+        if self._use is not None:
+            self._use.save()
+
     def close(self, finish_seconds: float = 0.0) -> None:
         self.answers.close(finish_seconds)
+        self.keep_use()
 
     def _style(self, *, with_tools: bool) -> AnswerStyle:
         source = self.engine.chat_template.source

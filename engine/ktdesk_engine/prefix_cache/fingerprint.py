@@ -38,6 +38,14 @@ def model_fingerprint(file: GGUFFile, config: EngineConfig, page_tokens: int, pa
     return digest.digest()
 
 
+def file_fingerprint(file: GGUFFile) -> bytes:
+    """Of the model's file alone, however it is computed."""
+    digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    for part in _file_parts(file):
+        digest.update(part)
+    return digest.digest()
+
+
 def _file_parts(file: GGUFFile) -> Iterator[bytes]:
     for shard in file.shards:
         stat = shard.stat()
