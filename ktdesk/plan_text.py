@@ -112,7 +112,8 @@ def _remarks(plan: Plan, explain: bool) -> Iterator[str]:
         for rejected in plan.rejected:
             text = on_one_line(f"Not {rejected.what}: {rejected.why}.")
             yield from wrap(text, WIDTH, subsequent_indent="  ", break_on_hyphens=False)
-    yield f"Run it with: {shlex.join(plan.command)}"
+    if plan.verdict.kind != "does not fit":
+        yield f"Run it with: {shlex.join(plan.command)}"
 
 
 def _line(label: str, value: str) -> str:

@@ -12,7 +12,9 @@ from ktdesk import plan_text
 from ktdesk.errors import UsageError
 from ktdesk.json_output import json_text
 from ktdesk.model_paths import DEMO, model_path
+from ktdesk.quality_figures import Figures, as_lines, load_figures
 from ktdesk.settings import Settings
+from ktdesk_engine.errors import ModelFileError
 from ktdesk_profiles.machines import machine_texts
 from ktdesk_profiles.models import ModelProfile, load_models, nearest
 from ktdesk_wizard.hub.names import parse_name
@@ -44,6 +46,8 @@ class Planned:
     """Of a repository: what it has."""
     ways: tuple[Way, ...] = ()
     """To compute; of files and the catalogue's models."""
+    quality: tuple[Figures, ...] = ()
+    """What options that change the answers of a file here were found to cost."""
 
     def as_json(self) -> str:
         facts = asdict(self.plan)
@@ -51,12 +55,17 @@ class Planned:
             facts["why_not"] = asdict(self.why_not)
         if self.offers:
             facts["offers"] = [_offer_facts(offer) for offer in self.offers]
+        if self.quality:
+            facts["measured_quality"] = [dict(figures) for figures in self.quality]
         if self.ways:
             facts["ways_to_compute"] = [asdict(way) for way in self.ways]
         return json_text(facts)
 
     def as_text(self, *, explain: bool) -> str:
         parts = [plan_text.as_text(self.plan, explain=explain)]
+        if self.quality:
+            told = "\n".join(f"  {line}" for line in as_lines(self.quality))
+            parts.append(f"Measured with `ktdesk eval`, against the exact path:\n{told}")
         if explain and self.ways:
             parts.append(plan_text.ways_text(self.ways))
         if self.offers:
@@ -121,10 +130,12 @@ def planned(model: str, question: Question, settings: Settings) -> Planned:
             return make_plan(facts, chosen, wishes, abilities)
 
     ways = ways_to_compute(planned_with, question.wishes)
+    file = Path(plan.source)
+    quality = tuple(load_figures(settings.data_folder, file)) if profile is None and file.is_file() else ()
     if question.why_not is None:
-        return Planned(plan, None, ways=ways)
+        return Planned(plan, None, ways=ways, quality=quality)
     other = compared_with(facts, planned_model, question.wishes, abilities, plan, question.why_not)
-    return Planned(plan, other, ways=ways)
+    return Planned(plan, other, ways=ways, quality=quality)
 
 
 def is_here(model: str, settings: Settings) -> bool:
@@ -145,7 +156,7 @@ def catalogue_text(settings: Settings) -> str:
 
 
 def _profile(model: str, settings: Settings) -> ModelProfile | None:
-    """None where the name is that of a file. UsageError, with those that are near, where it is nothing at all."""
+    """None where the name is that of a file. ModelFileError, with those that are near, where it is nothing at all."""
     if model == DEMO or model.endswith(".gguf"):
         return None
     models = catalogue(settings)
@@ -155,7 +166,7 @@ def _profile(model: str, settings: Settings) -> ModelProfile | None:
     if found is None:
         close = nearest(model, models)
         advice = f"did you mean {' or '.join(close)}?" if close else "`ktdesk plan --list` shows the catalogue"
-        raise UsageError(f"{model!r} is neither a file, nor a model of the store, the catalogue or a hub: {advice}")
+        raise ModelFileError(model, f"neither a file, nor a model of the store, the catalogue or a hub: {advice}")
     return found
 
 

@@ -15,6 +15,7 @@ from ktdesk.hub_planning import planned_from_hub
 from ktdesk.planning import Question, catalogue, machine_facts
 from ktdesk.settings import Settings
 from ktdesk.terminal import Progress, note, on_one_line, tell
+from ktdesk_engine.errors import ModelFileError
 from ktdesk_profiles.models import nearest
 from ktdesk_wizard.download.adopting import hub_cache, usual_folders
 from ktdesk_wizard.download.pull import PulledModel, PullOptions, WantedModel, pull
@@ -97,7 +98,7 @@ def _stored(wish: PullWish, settings: Settings) -> PulledModel | None:
 
 
 def wanted_model(wish: PullWish, settings: Settings, http: Http | None) -> WantedModel:
-    """UsageError or FetchError where there is none. Without a quantization, the most exact that fits."""
+    """ModelFileError or FetchError where there is none. Without a quantization, the most exact that fits."""
     return _first_wanted(_names(wish, settings), wish, settings, http)
 
 
@@ -124,7 +125,7 @@ def _names(wish: PullWish, settings: Settings) -> list[HubName]:
     if profile is None:
         close = nearest(bare, catalogue(settings))
         advice = f"did you mean {' or '.join(close)}?" if close else "`ktdesk plan --list` shows the catalogue"
-        raise UsageError(f"{wish.model!r} is no OWNER/REPOSITORY, URL or name of the catalogue: {advice}")
+        raise ModelFileError(wish.model, f"no OWNER/REPOSITORY, URL or name of the catalogue: {advice}")
     repositories = sorted(profile.repositories, key=lambda each: not each.seen)
     return [RepositoryName(each.id, quantization or None, wish.revision) for each in repositories]
 

@@ -100,6 +100,6 @@ def run_of(path: Path, data_folder: Path) -> MeasuredRun:
         isa=facts.cpu.isa.value or "scalar",
         num_threads=facts.cpu.num_threads.value or 1,
         cache_type="f16",
-        speeds=(SpeedSample("decode", 8, 0, 90.0, 2e10, 1e12, 100.0),),
+        speeds=(SpeedSample("decode", 8, 0, 90.0, 2e10, 1e12, None, 100.0),),
         memory=MemorySample(10**9, 10**9),
     )

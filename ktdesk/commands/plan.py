@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import inf
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
@@ -88,16 +87,6 @@ def _bytes(option: str, gib: float | None) -> int | None:
     return int(gib * GIB)
 
 
-def _print_quality(file: Path, settings: Settings) -> None:
-    """Beside the plan of a file here: what options that change its answers were found to cost."""
-    from ktdesk.quality_figures import as_lines, load_figures
-
-    lines = as_lines(load_figures(settings.data_folder, file)) if file.is_file() else []
-    if lines:
-        print("\nMeasured with `ktdesk eval`, against the exact path:")
-        print("\n".join(f"  {line}" for line in lines))
-
-
 def plan(
     ctx: typer.Context,
     wishes: WishOptions,
@@ -153,7 +142,5 @@ def plan(
     question = Question(wishes.with_preset(settings).wishes, what_if, why_not, quant, tuple(source or ()))
     result = planned(model, question, settings)
     print(result.as_json() if as_json else result.as_text(explain=explain))
-    if not as_json:
-        _print_quality(Path(result.plan.source), settings)
     does_not_fit = result.plan.verdict.kind == "does not fit"
     return ExitCode.RESOURCES if does_not_fit and not force else ExitCode.OK

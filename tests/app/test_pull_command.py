@@ -99,7 +99,7 @@ def test_what_the_hub_s_cache_has_is_linked_even_offline(
     ("arguments", "code", "message"),
     [
         (("nobody-knows-7b",), ExitCode.USAGE, "`ktdesk plan --list` shows the catalogue"),
-        (("qwen3-30b-a3",), ExitCode.USAGE, "did you mean qwen3-30b-a3b"),
+        (("qwen3-30b-a3",), ExitCode.MODEL_FILE, "did you mean qwen3-30b-a3b"),
         (("owner/Tiny-GGUF:Q9",), ExitCode.FETCH, "has no Q9: "),
         (("owner/Unknown",), ExitCode.FETCH, "has no repository owner/Unknown"),
         (("owner/Tiny-GGUF", "--revision", "v2"), ExitCode.FETCH, "has no revision 'v2'"),

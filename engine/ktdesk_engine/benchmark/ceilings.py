@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 import numpy as np
 
@@ -13,9 +14,11 @@ from ktdesk_engine.kernels.large_arrays import HUGE_PAGE_BYTES, from_huge_page, 
 from ktdesk_engine.kernels.probes import probe_peak, probe_read, touch
 from ktdesk_engine.machine import available_memory_bytes
 
-PEAK_SECONDS = 0.05
+PEAK_SECONDS = 0.01
+LOOKS = 5
+"""Of each kind, in turns; the median counts. One long look would be wrong wherever something else runs for a moment."""
 MIN_BUFFER_BYTES = 512 << 20
-"""A pass takes tens of milliseconds, so that a moment's disturbance does not decide it."""
+"""A pass over all of it takes tens of milliseconds."""
 CACHES_PER_BUFFER = 4
 MEMORY_SHARE = 4
 MAX_ROUNDS = 1 << 36
@@ -44,14 +47,21 @@ class Probes:
         num_bytes = buffer_bytes or decide_buffer_bytes(l3_bytes(), available_memory_bytes())
         self._buffer = from_huge_page(np.frombuffer(huge_memory(num_bytes), np.uint8), num_bytes)
         touch(pool, self._buffer)
+        part_bytes = max(num_bytes // LOOKS // HUGE_PAGE_BYTES, 1) * HUGE_PAGE_BYTES
+        begins = [look * part_bytes % num_bytes for look in range(LOOKS)]
+        self._parts = [self._buffer[begin : begin + part_bytes] for begin in begins]
         self._rounds = {name: self._enough_rounds(name) for name in peaks}
 
     def measure(self) -> Ceilings:
-        peaks = {name: self.measure_peak(name) for name in self._rounds}
-        return Ceilings(probe_read(self.pool, self._buffer).rate, peaks)
+        reads, peaks = [], dict[str, list[float]]()
+        for part in self._parts:
+            reads.append(probe_read(self.pool, part).rate)
+            for name in self._rounds:
+                peaks.setdefault(name, []).append(self.measure_peak(name))
+        return Ceilings(median(reads), {name: median(rates) for name, rates in peaks.items()})
 
     def measure_peak(self, name: str) -> float:
-        """Of one of the peaks alone: operations a second."""
+        """One look at one of the peaks alone: operations a second."""
         return probe_peak(self.pool, name, self._rounds[name]).rate
 
     def _enough_rounds(self, name: str) -> int:

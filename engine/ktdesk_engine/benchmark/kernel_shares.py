@@ -1,7 +1,8 @@
 """What share of the peak the kernels reach, each kind apart: for predictions of whole models.
 
 Experts and matrices of each type of weights, and attention. Each is measured between two looks at the peak, for the
-machine drifts; the share is what stays.
+machine drifts; the share is what stays. On tiles a kernel is held against both peaks, that of vectors, which unpack for
+tiles, and that of tiles themselves: they drift apart, and its speed follows the geometric mean of both.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from statistics import median
+from statistics import geometric_mean, median
 
 import numpy as np
 
@@ -23,10 +24,10 @@ from ktdesk_engine.quants.formats import WeightType
 
 T = 512
 """Tokens computed together, as in a chunk of a prompt."""
-H, I, E, K = 1024, 512, 8, 2
+H, I, E, K = 2048, 768, 8, 2
 HEADS, KV_HEADS, D = 16, 4, 128
 ROWS = 2048
-REPEAT = 5
+REPEAT = 7
 EXPERTS, MATRIX, ATTENTION = "experts", "matrix", "attention"
 TYPES = (
     WeightType.Q4_K,
@@ -51,38 +52,35 @@ class KernelShare:
     type: str
     """Of the weights; of attention that of the cache."""
     share: float
-    """Operations a second by the peak of bytes on vectors, both of the same moment."""
+    """Operations a second by the peak, both of the same moment."""
     on_tiles: bool = False
 
 
-def kernel_shares(pool: WorkerPool, probes: Probes, peak: str) -> Iterator[KernelShare]:
-    """On vectors, then on tiles as mixed uses them, where there are any. peak: the name of the probes' peak that both
-    are held against."""
+def kernel_shares(pool: WorkerPool, probes: Probes, vectors: str, tiles: str) -> Iterator[KernelShare]:
+    """On vectors, then on tiles as mixed uses them, where there are any. vectors, tiles: names of the probes' peaks."""
     for on_tiles in (False, True)[: 1 + pool.has_tiles]:
         pool.min_tile_rows = 1 if on_tiles else NEVER
         pool.attends_on_tiles = on_tiles
+        peaks = (vectors, tiles) if on_tiles else (vectors,)
         for weight_type in TYPES:
-            yield KernelShare(EXPERTS, weight_type.name, _share(*_experts(pool, weight_type), probes, peak), on_tiles)
-            yield KernelShare(MATRIX, weight_type.name, _share(*_matrix(pool, weight_type), probes, peak), on_tiles)
-        yield KernelShare(ATTENTION, "f16", _share(*_attention(pool), probes, peak), on_tiles)
+            yield KernelShare(EXPERTS, weight_type.name, _share(*_experts(pool, weight_type), probes, peaks), on_tiles)
+            yield KernelShare(MATRIX, weight_type.name, _share(*_matrix(pool, weight_type), probes, peaks), on_tiles)
+        yield KernelShare(ATTENTION, "f16", _share(*_attention(pool), probes, peaks), on_tiles)
 
 
 Job = Callable[[], object]
 
 
-def _share(job: Job, num_operations: float, probes: Probes, peak: str) -> float:
-    """The median of some; a first one warms up."""
+def _share(job: Job, num_operations: float, probes: Probes, peaks: tuple[str, ...]) -> float:
+    """Of the medians of some, taken in turns; a first one warms up."""
     job()
-    shares = []
-    before = probes.measure_peak(peak)
+    speeds, rates = [], []
     for _ in range(REPEAT):
         started = time.perf_counter()
         job()
-        seconds = time.perf_counter() - started
-        after = probes.measure_peak(peak)
-        shares.append(num_operations / seconds / ((before + after) / 2))
-        before = after
-    return median(shares)
+        speeds.append(num_operations / (time.perf_counter() - started))
+        rates.append(geometric_mean(probes.measure_peak(peak) for peak in peaks))
+    return median(speeds) / median(rates)
 
 
 def _packed(pool: WorkerPool, weight_type: WeightType, *shape: int) -> Weight:

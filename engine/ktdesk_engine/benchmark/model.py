@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,8 @@ from ktdesk_engine.kv_cache import CachedSequence, KVCache, cache_bytes
 from ktdesk_engine.machine import available_memory_bytes
 from ktdesk_engine.runner import Runner
 
-PLANNED_PEAK = "int8"
+PLANNED_PEAK, TILE_PEAK = "int8", "int8 tiles"
+"""That plans count with: of vectors, and beside it of tiles where there are any."""
 
 Job = Callable[[], float]
 """Returns the seconds it took."""
@@ -49,6 +51,8 @@ class ModelPlan:
     batches: tuple[int, ...] = (1,)
     """Sequences decoded together."""
     repeat: int = 7
+    max_seconds: float = math.inf
+    """For each row: then three samples are enough."""
 
     def __post_init__(self) -> None:
         if min((*self.prompts, 1)) < 1 or min(self.depths) < 0 or self.answer < 0 or self.repeat < 1:
@@ -89,9 +93,10 @@ class ModelBench:
 
     @property
     def peaks(self) -> list[str]:
-        """That the rows are compared with, and that of bytes on vectors, which plans count with."""
+        """That the rows are compared with, and those that plans count with."""
         batches = self._plan.batches if self._plan.answer else ()
-        return sorted({PLANNED_PEAK, *(self._peak(num_tokens) for num_tokens in (*self._plan.prompts, *batches))})
+        planned = [PLANNED_PEAK, *([TILE_PEAK] if self._engine.pool.has_tiles else [])]
+        return sorted({*planned, *(self._peak(num_tokens) for num_tokens in (*self._plan.prompts, *batches))})
 
     def warm_up(self) -> int:
         """The longest prompt and a decode step, once: after it, memory is as an answer needs it. Returns how many
@@ -112,7 +117,7 @@ class ModelBench:
             try:
                 self._fill(sequences, depth, progress)
                 for name, work, job in self._jobs(sequences, depth):
-                    yield take_samples(name, work, job, probes, self._plan.repeat, progress)
+                    yield take_samples(name, work, job, probes, self._plan.repeat, progress, self._plan.max_seconds)
             finally:
                 for sequence in sequences:
                     self._runner.release(sequence)

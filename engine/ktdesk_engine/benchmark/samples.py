@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import statistics
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ktdesk_engine.benchmark.ceilings import Ceilings, Probes
+
+FEWEST = 3
+"""Samples, however long they take."""
 
 
 @dataclass(frozen=True)
@@ -103,16 +108,22 @@ Progress = Callable[[str, int, int], None]
 
 
 def take_samples(
-    name: str, work: Work, job: Callable[[], float], probes: Probes, repeat: int, progress: Progress
+    name: str,
+    work: Work,
+    job: Callable[[], float],
+    probes: Probes,
+    repeat: int,
+    progress: Progress,
+    max_seconds: float = math.inf,
 ) -> Row:
     """job does the work once, on the pool of the probes, and returns the seconds it took.
 
-    A first time that does not count warms everything up.
+    A first time that does not count warms everything up. max_seconds: after so long, fewer samples will do, but some.
     """
     progress(name, 0, repeat)
     job()
     samples = []
-    before = probes.measure()
+    before, started = probes.measure(), time.monotonic()
     for index in range(repeat):
         counted = probes.pool.weight_bytes
         seconds = job()
@@ -121,4 +132,6 @@ def take_samples(
         samples.append(Sample(seconds, counted, before.midway(after)))
         before = after
         progress(name, index + 1, repeat)
+        if len(samples) >= FEWEST and time.monotonic() - started > max_seconds:
+            break
     return Row(name, work, tuple(samples))

@@ -53,7 +53,8 @@ def _regular_file_bytes(path: Path) -> int:
         status = path.stat()
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         if isinstance(error, (FileNotFoundError, NotADirectoryError)):
-            raise ModelFileError(path, f"no such file; {_neighbours(path.parent)}") from error
+            what = f"a link to {os.readlink(path)}, which is not there" if path.is_symlink() else "no such file"
+            raise ModelFileError(path, f"{what}; {_neighbours(path.parent)}") from error
         raise ModelFileError(path, f"cannot be read: {_reason(error)}") from error
     if stat.S_ISDIR(status.st_mode):
         raise ModelFileError(path, f"a folder, where a file is needed; {_neighbours(path)}")
@@ -71,7 +72,7 @@ def _neighbours(folder: Path) -> str:
     if not os.path.isdir(folder):  # unlike Path.is_dir, False also where we may not look
         return f"there is no folder {folder} either"
     try:
-        names = sorted(name for name in os.listdir(folder) if name.endswith(".gguf"))
+        names = sorted(name for name in os.listdir(folder) if name.endswith(".gguf") and (folder / name).exists())
     except OSError as error:
         return f"the folder {folder} cannot be read: {_reason(error)}"
     if not names:

@@ -35,7 +35,7 @@ def facts(tmp_path: Path) -> MachineFacts:
 
 def speed(phase: Phase, factor: float, depth: int = 0) -> SpeedSample:
     """A plan said 100 tok/s."""
-    return SpeedSample(phase, 512, depth, 100 * factor, 7e10, 1e12, 100.0)
+    return SpeedSample(phase, 512, depth, 100 * factor, 7e10, 1e12, None, 100.0)
 
 
 def run_of(facts: MachineFacts, *speeds: SpeedSample, missing_bytes: int = 0) -> MeasuredRun:

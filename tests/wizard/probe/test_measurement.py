@@ -31,7 +31,7 @@ def facts(tmp_path: Path) -> MachineFacts:
 def taken(facts: MachineFacts, *, tiles: bool = True) -> Measurement:
     """Samples drift; the median of the reads is 30 GB/s."""
     reads = iter([10e9, 40e9, 30e9, 29e9, 31e9])
-    peaks = {"int8": 1e12} | ({"bf16 tiles": 4e12} if tiles else {})
+    peaks = {"int8": 1e12} | ({"int8 tiles": 4e12} if tiles else {})
     return measurement_of(facts, lambda: Ceilings(next(reads), peaks))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from ktdesk_engine.benchmark.kernel_shares import ATTENTION, KernelShare
@@ -16,8 +17,9 @@ TILE_SHARE, BFLOAT16_SHARE, TILE_ATTENTION_SHARE = (0.55, 1.40), (0.9, 2.5), (0.
 """Of the same peak of vectors, on tiles with 128 rows, where that was not measured: as mixed and as bf16 compute."""
 FLOAT_SHARE = (0.07, 0.18)
 """Of the same peak, in prefill in float32, of weights that are unpacked as they are used."""
-MEASURED_SHARE = (0.87, 1.20)
-"""How far a kernel in a model is off what was measured of it alone: other shapes, other neighbours in the caches."""
+MEASURED_SHARE = (0.60, 0.95)
+"""Of what a kernel does alone, in a model: other shapes, other neighbours in the caches, and threads that wait for each
+other after every operation."""
 OPS_PER_CYCLE = {"avx512": 224.0, "avx512 without VNNI": 110.0, "avx2": 105.0, "scalar": 10.0}
 """A core, two a product, on vectors: measured on one processor, at its base clock."""
 LOOKED_UP = (0.6, 1.2)
@@ -51,6 +53,8 @@ class Ceilings:
     kernel_shares: tuple[KernelShare, ...]
     """Of the peak; none: not measured."""
     basis: str
+    tiles_by_vectors: float | None = None
+    """The peak that shares on tiles are of, by that of vectors; None: tiles were not measured."""
 
     def share(self, kind: str, type_name: str, compute: Compute = "int8") -> tuple[float, float]:
         """Of the peak, for a kernel on weights of this type: as measured, else as others of its kind, else usual."""
@@ -60,12 +64,12 @@ class Ceilings:
         if compute == "float32" and kind != ATTENTION:
             return FLOAT_SHARE
         of_kind = {s.type: s.share for s in self.kernel_shares if s.kind == kind and s.on_tiles == on_tiles}
-        if not of_kind and on_tiles:
+        if on_tiles and (not of_kind or self.tiles_by_vectors is None):
             return TILE_ATTENTION_SHARE if kind == ATTENTION else TILE_SHARE
         if not of_kind:
             return (ATTENTION_SHARES if kind == ATTENTION else DEFAULT_SHARES)[self.isa]
         usual = sum(of_kind.values()) / len(of_kind)
-        share = of_kind.get(type_name, usual)
+        share = of_kind.get(type_name, usual) * ((self.tiles_by_vectors or 1.0) if on_tiles else 1.0)
         return share * MEASURED_SHARE[0], share * MEASURED_SHARE[1]
 
 
@@ -75,7 +79,14 @@ def ceilings_of(facts: MachineFacts, num_threads: int) -> Ceilings:
     isa = _vector_isa(facts)
     peak, peak_basis = _peak(facts, isa, num_threads)
     shares = facts.cpu.kernel_shares.value or ()
-    return Ceilings(read, peak, isa, shares, f"bandwidth {read_basis}, arithmetic {peak_basis}")
+    basis = f"bandwidth {read_basis}, arithmetic {peak_basis}"
+    return Ceilings(read, peak, isa, shares, basis, _tiles_by_vectors(facts))
+
+
+def _tiles_by_vectors(facts: MachineFacts) -> float | None:
+    """Vectors unpack for tiles: the speed of a kernel follows the geometric mean of both peaks."""
+    tiles, vectors = facts.cpu.amx.measured.value, facts.cpu.peak_ops_s.value
+    return math.sqrt(tiles / vectors) if tiles and vectors else None
 
 
 def _read(facts: MachineFacts) -> tuple[Range | None, str]:

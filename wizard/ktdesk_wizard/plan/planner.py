@@ -12,7 +12,7 @@ from ktdesk_engine.machine import divided
 from ktdesk_engine.memory import decide_cache_type, decide_context
 from ktdesk_wizard.plan.ceilings import ceilings_of
 from ktdesk_wizard.plan.corrections import NO_CORRECTIONS, Corrections
-from ktdesk_wizard.plan.ledger import ROUNDING, Sizes, cache_entries, overhead_entries, weight_entries
+from ktdesk_wizard.plan.ledger import WEIGHTS, Sizes, cache_entries, overhead_entries, weight_entries
 from ktdesk_wizard.plan.model import PlannedModel, PlannedTensor
 from ktdesk_wizard.plan.placement import Placement, nothing_placed, place
 from ktdesk_wizard.plan.plan import (
@@ -30,11 +30,9 @@ from ktdesk_wizard.plan.verdict import judge
 from ktdesk_wizard.plan.wishes import EngineAbilities, Wishes
 from ktdesk_wizard.probe.machine_facts import GpuFacts, MachineFacts
 from ktdesk_wizard.probe.measurement import busy_note
-from ktdesk_wizard.tensor_classes import CLASSES, OTHER
 
 FALLBACK_CONTEXT = 4096
 """Where memory does not suffice for any: so that the plan can say what would be needed."""
-WEIGHTS = frozenset({*(name for name, _ in CLASSES), OTHER, ROUNDING})
 GIB = 2**30
 
 

@@ -19,6 +19,7 @@ from ktdesk_engine import kernels
 from ktdesk_engine.benchmark.ceilings import Ceilings, Probes
 from ktdesk_engine.benchmark.conditions import LoadMeter
 from ktdesk_engine.benchmark.kernel_shares import KernelShare, kernel_shares
+from ktdesk_engine.benchmark.model import PLANNED_PEAK, TILE_PEAK
 from ktdesk_engine.machine import thread_places
 from ktdesk_wizard.errors import HomeFolderError
 from ktdesk_wizard.probe.fact import Fact, measured
@@ -31,7 +32,6 @@ BUSY_SHARE = 0.1
 MUCH_HIGHER = 1.25
 """What a machine does more than was measured of it, by which that was wrong, and did not only drift."""
 DATE = "%Y-%m-%d %H:%M"
-BYTES, TILES = "int8", "bf16 tiles"
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,10 @@ class Measurement:
     """All threads together."""
     byte_ops_s: float
     """Products of bytes on vectors."""
-    tile_ops_s: float | None
-    """Of bfloat16 on tiles; None where there are none."""
+    byte_tile_ops_s: float | None
+    """Of bytes on tiles; None where there are none."""
     kernel_shares: tuple[KernelShare, ...] = ()
-    """Of byte_ops_s."""
+    """Of byte_ops_s; on tiles, of the geometric mean of it and byte_tile_ops_s."""
     busy_cores: float = 0.0
     """That other processes and the hypervisor took meanwhile, on average."""
 
@@ -63,23 +63,23 @@ def measure(facts: MachineFacts) -> Measurement:
     meter = LoadMeter()
     places = thread_places()
     pool = kernels.worker_pool(len(places), places=places)
-    names = [BYTES, *([TILES] if pool.isa == "amx" else [])]
+    names = [PLANNED_PEAK, *([TILE_PEAK] if pool.has_tiles else [])]
     probes = Probes(pool, names)
     measurement = measurement_of(facts, probes.measure)
-    shares = tuple(kernel_shares(pool, probes, BYTES))
+    shares = tuple(kernel_shares(pool, probes, PLANNED_PEAK, TILE_PEAK))
     return replace(measurement, kernel_shares=shares, busy_cores=meter.read().taken_cores)
 
 
 def measurement_of(facts: MachineFacts, sample: Callable[[], Ceilings]) -> Measurement:
     """The medians of some samples: the machine drifts."""
     samples = [sample() for _ in range(NUM_SAMPLES)]
-    tiles = [ceilings.peak_ops_s[TILES] for ceilings in samples if TILES in ceilings.peak_ops_s]
+    tiles = [ceilings.peak_ops_s[TILE_PEAK] for ceilings in samples if TILE_PEAK in ceilings.peak_ops_s]
     return Measurement(
         machine=machine_key(facts),
         date=datetime.now(timezone.utc).strftime(DATE),
         read_bytes_s=median(ceilings.read_bytes_s for ceilings in samples),
-        byte_ops_s=median(ceilings.peak_ops_s[BYTES] for ceilings in samples),
-        tile_ops_s=median(tiles) if tiles else None,
+        byte_ops_s=median(ceilings.peak_ops_s[PLANNED_PEAK] for ceilings in samples),
+        byte_tile_ops_s=median(tiles) if tiles else None,
     )
 
 
@@ -103,7 +103,7 @@ def with_measurement(facts: MachineFacts, folder: Path) -> MachineFacts:
         return facts
     source = f"ktdesk probe --measure, {found.date} UTC"
     amx = facts.cpu.amx
-    tiles: Fact[float] = amx.measured if found.tile_ops_s is None else measured(found.tile_ops_s, source)
+    tiles: Fact[float] = amx.measured if found.byte_tile_ops_s is None else measured(found.byte_tile_ops_s, source)
     shares = facts.cpu.kernel_shares if not found.kernel_shares else measured(found.kernel_shares, source)
     peak, busy = measured(found.byte_ops_s, source), measured(found.busy_cores, source)
     return replace(
@@ -176,7 +176,7 @@ def _load(folder: Path) -> Measurement | None:
         found = Measurement(**values, kernel_shares=shares)
     except (OSError, ValueError, TypeError, AttributeError):
         return None
-    tiles = 1.0 if found.tile_ops_s is None else found.tile_ops_s
+    tiles = 1.0 if found.byte_tile_ops_s is None else found.byte_tile_ops_s
     if not isinstance(found.busy_cores, float):
         return None
     numbers = (found.read_bytes_s, found.byte_ops_s, tiles, *(share.share for share in shares))

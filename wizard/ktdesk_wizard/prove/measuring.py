@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 
 from ktdesk_engine.benchmark.ceilings import Probes
-from ktdesk_engine.benchmark.model import PLANNED_PEAK, ModelBench, ModelPlan, RowKind
+from ktdesk_engine.benchmark.model import PLANNED_PEAK, TILE_PEAK, ModelBench, ModelPlan, RowKind
 from ktdesk_engine.benchmark.samples import Progress, Row
 from ktdesk_engine.config import EngineConfig
 from ktdesk_engine.engine import Engine
@@ -27,8 +27,7 @@ from ktdesk_wizard.probe.measurement import machine_key
 from ktdesk_wizard.prove.run import MeasuredRun, MemorySample, SpeedSample, engine_build
 
 STATUS = Path("/proc/self/status")
-SETUP_PLAN = ModelPlan(answer=24, repeat=3)
-"""A prompt of 512 tokens and a short answer: some seconds where a machine suits the model."""
+MOMENT = "beside the samples"
 
 
 @dataclass(frozen=True)
@@ -82,27 +81,23 @@ def measured_run(
 
 
 def _speed_sample(conditions: Conditions, kind: RowKind, row: Row) -> SpeedSample:
-    """Each sample is held against what is planned for the ceilings beside it, for the machine drifts: the median of
-    these ratios counts."""
-    reads = [sample.ceilings.read_bytes_s for sample in row.samples]
-    peaks = [sample.ceilings.peak_ops_s[PLANNED_PEAK] for sample in row.samples]
-    planned = [
-        _planned(conditions, kind, _ceilings(conditions.facts, *pair)).tok_s for pair in zip(reads, peaks, strict=True)
-    ]
-    speeds = [row.work.num_tokens / sample.seconds for sample in row.samples]
-    factors = [speed / wanted for speed, wanted in zip(speeds, planned, strict=True) if wanted]
-    tok_s = row.tok_s.median
-    planned_tok_s = tok_s / median(factors) if factors else None
-    return SpeedSample(kind.phase, kind.num_tokens, kind.depth, tok_s, median(reads), median(peaks), planned_tok_s)
+    """The median speed is held against what is planned for the medians of the ceilings beside the samples, for the
+    machine drifts. Each sample against its own ceilings would add the noise of both."""
+    ceilings = [sample.ceilings for sample in row.samples]
+    read = median(moment.read_bytes_s for moment in ceilings)
+    peak = median(moment.peak_ops_s[PLANNED_PEAK] for moment in ceilings)
+    has_tiles = TILE_PEAK in ceilings[0].peak_ops_s
+    tiles = median(moment.peak_ops_s[TILE_PEAK] for moment in ceilings) if has_tiles else None
+    planned = _planned(conditions, kind, _ceilings(conditions.facts, read, peak, tiles)).tok_s
+    return SpeedSample(kind.phase, kind.num_tokens, kind.depth, row.tok_s.median, read, peak, tiles, planned)
 
 
-def _ceilings(facts: MachineFacts, read: float, peak: float) -> Ceilings:
-    moment = replace(
-        facts,
-        cpu=replace(facts.cpu, peak_ops_s=measured(peak, "beside the samples")),
-        memory=replace(facts.memory, read_bytes_s=measured(read, "beside the samples")),
-    )
-    return ceilings_of(moment, 1)
+def _ceilings(facts: MachineFacts, read: float, peak: float, tiles: float | None) -> Ceilings:
+    cpu = replace(facts.cpu, peak_ops_s=measured(peak, MOMENT))
+    if tiles is not None:
+        cpu = replace(cpu, amx=replace(cpu.amx, measured=measured(tiles, MOMENT)))
+    memory = replace(facts.memory, read_bytes_s=measured(read, MOMENT))
+    return ceilings_of(replace(facts, cpu=cpu, memory=memory), 1)
 
 
 def _planned(conditions: Conditions, kind: RowKind, ceilings: Ceilings) -> Prediction:

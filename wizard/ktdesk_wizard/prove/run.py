@@ -30,6 +30,8 @@ class SpeedSample:
     """Of the memory, in the same seconds."""
     peak_ops_s: float
     """Of bytes on vectors, in the same seconds."""
+    tile_ops_s: float | None
+    """Of bytes on tiles, where there are any."""
     planned_tok_s: float | None
     """What a plan without corrections says for that bandwidth and that peak. None: nothing."""
 

@@ -72,7 +72,8 @@ def _read(path: Path) -> MeasuredRun | None:
 
 def _speed(values: dict[str, Any]) -> SpeedSample:
     speed = SpeedSample(**values)
-    numbers = (speed.tok_s, speed.read_bytes_s, speed.peak_ops_s)
+    tiles = () if speed.tile_ops_s is None else (speed.tile_ops_s,)
+    numbers = (speed.tok_s, speed.read_bytes_s, speed.peak_ops_s, *tiles)
     counts = (speed.num_tokens, speed.depth)
     if speed.phase not in PHASES or not all(isinstance(number, float) and number > 0 for number in numbers):
         raise ValueError(values)

@@ -29,7 +29,9 @@ from ktdesk_wizard.setup.rehearsal import rehearse
 
 PR_SET_PDEATHSIG = 1
 SECONDS_BETWEEN_ADVANCES = 0.1
-NUM_PROMPT_TOKENS, NUM_ANSWER_TOKENS, NUM_SAMPLES = 512, 24, 3
+NUM_PROMPT_TOKENS, NUM_ANSWER_TOKENS = 512, 24
+NUM_SAMPLES, MAX_SECONDS = 9, 15.0
+"""Of prefill and of decode: as many as go into the time, for single ones differ by a tenth and more."""
 
 
 class Teller:
@@ -94,7 +96,8 @@ def _try(task: Task, teller: Teller) -> None:
         folder = Path(task.data_folder)
         facts = with_measurement(probe(folder / "models"), folder)
         room = task.context - NUM_ANSWER_TOKENS - 1
-        plan = ModelPlan((max(1, min(NUM_PROMPT_TOKENS, room)),), answer=NUM_ANSWER_TOKENS, repeat=NUM_SAMPLES)
+        prompts = (max(1, min(NUM_PROMPT_TOKENS, room)),)
+        plan = ModelPlan(prompts, answer=NUM_ANSWER_TOKENS, repeat=NUM_SAMPLES, max_seconds=MAX_SECONDS)
         run = measure_engine(
             engine, facts, plan, lambda name, done, total: teller.advance({"done": done, "total": total, "note": name})
         )
