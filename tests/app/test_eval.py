@@ -310,6 +310,8 @@ def test_what_was_found_stands_beside_the_plan_of_the_file(
     assert "ktdesk eval" not in ktdesk("plan", model).out
     for defer in ("0,2", "2,1"):
         assert ktdesk("eval", model, "--text", text, "--compute", "float32", "--defer", defer).code == 0
+    figures = json.loads(ktdesk("plan", model, "--json").out)["measured_quality"]
+    assert all(figure["mean_kl"] >= 0 for figure in figures)
     lines = ktdesk("plan", model).out.split("Measured with `ktdesk eval`, against the exact path:\n")[1].splitlines()
     options = [line.partition(":")[0].strip() for line in lines]
     assert options[0] == "--compute float32 --cache-type float32"

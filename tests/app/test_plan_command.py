@@ -160,7 +160,7 @@ def test_the_catalogue_is_listed(ktdesk: RunKtdesk) -> None:
 
 def test_a_name_that_nobody_knows_gets_the_nearest(ktdesk: RunKtdesk, tiny_model: TinyModel) -> None:
     result = ktdesk("plan", "qwen3-30b")
-    assert result.code == ExitCode.USAGE
+    assert result.code == ExitCode.MODEL_FILE
     assert "did you mean qwen3-30b-a3b or qwen3-30b-a3b-2507?" in result.error
     assert "MODEL is missing" in ktdesk("plan", "--json").error
     assert "--quant is for names of the catalogue" in ktdesk("plan", tiny_model("qwen3moe"), "--quant", "Q8_0").error

@@ -82,6 +82,13 @@ def test_a_missing_file_names_those_beside_it(tmp_path: Path) -> None:
     assert caught.value.problem == f"no such file; {beside}"
 
 
+def test_a_link_to_nothing_is_told_and_not_suggested(tmp_path: Path) -> None:
+    (tmp_path / "m.gguf").symlink_to("gone.gguf")
+    with pytest.raises(ModelFileError) as caught:
+        GGUFFile.open(tmp_path / "m.gguf")
+    assert caught.value.problem == (f"a link to gone.gguf, which is not there; there are no .gguf files in {tmp_path}")
+
+
 def test_a_folder_that_may_not_be_listed_is_not_said_to_be_empty(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
