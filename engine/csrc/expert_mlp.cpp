@@ -69,6 +69,8 @@ class ExpertPass {
     void compute_hidden(const Chunk& chunk, int thread);
     void hidden_on_vectors(const ExpertGroup& group, const Chunk& chunk, int thread);
     void hidden_on_tiles(const ExpertGroup& group, const Chunk& chunk, int thread);
+    void store_tile_tokens();
+    void store_tile_inputs(const ExpertGroup& group, const TileRows& rows, SharedWork& work) const;
     void store_tile_rows(const ExpertGroup& group, const float* const* vectors, const TileRows& rows,
                          SharedWork& work) const;
     void finish_hidden(const ExpertGroup& group, int64_t row, int64_t first, float* gate, float* up) const;
@@ -101,6 +103,7 @@ class ExpertPass {
     float** outputs_;                               // by slot, in partials
     Inputs inputs_;                                 // by slot
     Inputs activated_;                              // by slot
+    TileRows tile_tokens_ = {};                     // one by one; without data: a token has one expert
     TileRows tile_inputs_ = {}, tile_hidden_ = {};  // of all groups on tiles
     int64_t unpack_floats_ = 0, tile_floats_ = 0;   // a thread's scratch: unpacked rows, then what tiles need
 
@@ -153,7 +156,7 @@ void ExpertPass::place_slots() {
     activated_ = {hidden_rows, {}, own_slot};
 }
 
-// A token is quantized once, for all its experts; for tiles each expert has its rows side by side.
+// A token is quantized once, for all its experts; for tiles each expert has copies of its rows side by side.
 void ExpertPass::prepare_inputs() {
     if (all_.any_on_vectors && (mlp_.gate.first.takes_bytes() || mlp_.up.first.takes_bytes()))
         inputs_.quantized =
@@ -163,6 +166,7 @@ void ExpertPass::prepare_inputs() {
             reserve_quantized_rows(pool_.buffer(WorkerPool::kQuantizedHidden), num_pairs_, width_);
     unpack_floats_ = kPanelRows * std::max(hidden_size_, width_);
     if (all_.num_tile_rows > 0) {
+        if (routing_.num_used > 1) store_tile_tokens();
         tile_inputs_ =
             reserve_tile_rows(pool_.buffer(WorkerPool::kTileInputs), all_.num_tile_rows, hidden_size_);
         tile_hidden_ = reserve_tile_rows(pool_.buffer(WorkerPool::kTileHidden), all_.num_tile_rows, width_);
@@ -174,6 +178,15 @@ void ExpertPass::prepare_inputs() {
     // Behind the unpacked rows: a pair of panels' results for each row of a group on tiles, and their
     // addresses.
     pool_.reserve_scratch(unpack_floats_ + all_.most_rows * (kPair + 2));
+}
+
+void ExpertPass::store_tile_tokens() {
+    tile_tokens_ = {nullptr, routing_.num_tokens, hidden_size_, 1};
+    tile_tokens_.data = pool_.buffer(WorkerPool::kTileTokens)
+                            .reserve_array<uint8_t>(routing_.num_tokens * tile_tokens_.block_bytes());
+    pool_.run(routing_.num_tokens, [&](int64_t t, int) {
+        tile_kernels(pool_)->store_row(x_ + t * hidden_size_, tile_tokens_, t);
+    });
 }
 
 void ExpertPass::plan_chunks(ChunkQueue& queue, int64_t panel_bytes, int64_t tile_step) const {
@@ -254,9 +267,16 @@ void ExpertPass::store_tile_rows(const ExpertGroup& group, const float* const* v
     });
 }
 
+void ExpertPass::store_tile_inputs(const ExpertGroup& group, const TileRows& rows, SharedWork& work) const {
+    if (!tile_tokens_.data) return store_tile_rows(group, inputs_.vectors, rows, work);
+    work.run(num_tile_blocks(rows.num_rows), [&](int64_t block) {
+        copy_tile_block(tile_tokens_, inputs_.row_ids + group.begin + block * kTileRows, rows, block);
+    });
+}
+
 void ExpertPass::hidden_on_tiles(const ExpertGroup& group, const Chunk& chunk, int thread) {
     const TileRows inputs = rows_of(group, tile_inputs_);
-    store_tile_rows(group, inputs_.vectors, inputs, progress_[chunk.group].inputs);
+    store_tile_inputs(group, inputs, progress_[chunk.group].inputs);
     const Matrix gate = mlp_.gate.expert(group.expert), up = mlp_.up.expert(group.expert);
     float* scratch = pool_.scratch(thread);
     float* results = scratch + unpack_floats_;

@@ -37,6 +37,18 @@ TileRows reserve_tile_rows(Buffer& buffer, int64_t num_rows, int64_t length) {
     return {buffer.reserve_array<uint8_t>(tile_rows_bytes(num_rows, length)), num_rows, length};
 }
 
+void copy_tile_block(const TileRows& from, const int32_t* ids, const TileRows& to, int64_t block) {
+    const int64_t first = block * kTileRows, count = std::min(kTileRows, to.num_rows - first);
+    for (int64_t tile = 0; tile < to.num_tiles(); ++tile)
+        for (int64_t i = 0; i < count; ++i)
+            std::memcpy(to.row(first + i) + tile * to.tile_bytes(),
+                        from.row(ids[i]) + tile * from.tile_bytes(), kTileStride);
+    for (int64_t i = 0; i < count; ++i)
+        for (int64_t fact = 0; fact < kTileRowFacts / kTileStride; ++fact)
+            std::memcpy(to.facts(first + i) + 4 * fact * to.block_rows,
+                        from.facts(ids[i]) + 4 * fact * from.block_rows, 4);
+}
+
 int64_t tile_scratch_floats(const Matrix& matrix, int64_t num_panels) {
     const int64_t rows = matrix.is_packed ? 0 : num_panels * kPanelRows * matrix.length;
     return rows + tile_scratch_bytes(num_panels, matrix.length) / static_cast<int64_t>(sizeof(float));

@@ -27,6 +27,10 @@ void multiply_tile_parts(const WorkerPool& pool, const TilePart* parts, int64_t 
 // Memory for so many rows.
 TileRows reserve_tile_rows(Buffer& buffer, int64_t num_rows, int64_t length);
 
+// Rows that were stored one by one, as they would have been stored into block `block` of `to`: its row i is
+// row ids[i].
+void copy_tile_block(const TileRows& from, const int32_t* ids, const TileRows& to, int64_t block);
+
 // Loads a thread's tile configuration for as long as it lives, where there are tiles to be used.
 class TileConfiguration {
   public:

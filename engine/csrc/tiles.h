@@ -31,8 +31,11 @@ static constexpr int64_t num_tile_steps(int64_t length) { return (length + kTile
 
 static constexpr int64_t num_tile_blocks(int64_t num_rows) { return (num_rows + kTileRows - 1) / kTileRows; }
 
-static constexpr int64_t tile_block_bytes(int64_t length) {
-    return num_tile_steps(length) * kTileStepBytes + kTileRowFacts;
+// block_rows: 16, or 1 for rows that are only kept to be copied to where their products are made.
+static constexpr int64_t tile_block_bytes(int64_t length, int64_t block_rows = kTileRows) {
+    const int64_t facts =
+        (block_rows * kTileRowFacts / kTileRows + kTileStride - 1) / kTileStride * kTileStride;
+    return num_tile_steps(length) * block_rows * kTileStepBytes / kTileRows + facts;
 }
 
 static constexpr int64_t tile_rows_bytes(int64_t num_rows, int64_t length) {
@@ -45,9 +48,17 @@ struct TileRows {
     uint8_t* data;     // at a cache line
     int64_t num_rows;  // without those that fill up
     int64_t length;    // a multiple of 32
+    int64_t block_rows = kTileRows;
 
-    int64_t block_bytes() const { return tile_block_bytes(length); }
-    uint8_t* block(int64_t row) const { return data + row / kTileRows * block_bytes(); }
+    int64_t tile_bytes() const { return block_rows * kTileStride; }
+    int64_t num_tiles() const { return 2 * num_tile_steps(length); }
+    int64_t block_bytes() const { return tile_block_bytes(length, block_rows); }
+    uint8_t* block(int64_t row) const { return data + row / block_rows * block_bytes(); }
+    // A row's part of the first tile of its block, and its first fact, of which the others are block_rows on.
+    uint8_t* row(int64_t row) const { return block(row) + row % block_rows * kTileStride; }
+    uint8_t* facts(int64_t row) const {
+        return block(row) + num_tiles() * tile_bytes() + row % block_rows * 4;
+    }
 };
 
 // Sums of integers: 128 * 255 + 128 * 128 times the length must fit 32 bits.

@@ -102,6 +102,7 @@ class WorkerPool {
         kQuantized,
         kQuantizedHidden,
         kRowIds,
+        kTileTokens,
         kTileInputs,
         kTileHidden,
         kNumBuffers

@@ -38,9 +38,9 @@ __m256i row_of_16(const float* x) {
 }
 
 void store_tile_row(const float* x, const TileRows& rows, int64_t row) {
-    uint8_t* tiles = rows.block(row) + row % kTileRows * kTileStride;
+    uint8_t* tiles = rows.row(row);
     for (int64_t k = 0; k < rows.length; k += 16) {
-        uint8_t* to = tiles + k / kTileValues * kTileBytes + k % kTileValues * 2;
+        uint8_t* to = tiles + k / kTileValues * rows.tile_bytes() + k % kTileValues * 2;
         _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), row_of_16(x + k));
     }
 }

@@ -105,25 +105,28 @@ struct IntegerScale {
     }
 };
 
-// What unpacks a panel is asked for the codes of 32 values, and these for one quarter of their tile rows
-// after the other.
+// What unpacks a panel is asked for the codes of 32 values, and these for one eighth of them after the other:
+// one tile row, in whichever order.
 
 struct IntegerNibbles {
     const uint8_t* lines;
     IntegerScale scale;
 
-    template <int kQuarter>
+    // Row i and row i + 4 come from the same line.
+    template <int kEighth>
     [[gnu::always_inline]] void unpack(uint8_t* tile) const {
+        constexpr int kLine = kEighth / 2;
         const __m512i signs = _mm512_set1_epi8(static_cast<char>(0x88));
         const __m512i top = _mm512_set1_epi16(static_cast<int16_t>(0xf000));
-        const __m512i line = _mm512_xor_si512(_mm512_loadu_si512(lines + 64 * kQuarter), signs);
-        const __m512i raised = _mm512_slli_epi16(line, 4);
-        const __m512i first_even = scale.weights(moved_up(raised));
-        const __m512i first_odd = scale.weights(_mm512_and_si512(raised, top));
-        store_planes(first_even, first_odd, tile + kTileStride * kQuarter);
-        const __m512i second_even = scale.weights(_mm512_and_si512(moved_up(line), top));
-        const __m512i second_odd = scale.weights(_mm512_and_si512(line, top));
-        store_planes(second_even, second_odd, tile + kTileStride * (kQuarter + 4));
+        const __m512i line = _mm512_xor_si512(_mm512_loadu_si512(lines + 64 * kLine), signs);
+        if constexpr (kEighth % 2 == 0) {
+            const __m512i raised = _mm512_slli_epi16(line, 4);
+            store_planes(scale.weights(moved_up(raised)), scale.weights(_mm512_and_si512(raised, top)),
+                         tile + kTileStride * kLine);
+        } else {
+            store_planes(scale.weights(_mm512_and_si512(moved_up(line), top)),
+                         scale.weights(_mm512_and_si512(line, top)), tile + kTileStride * (kLine + 4));
+        }
     }
 };
 
@@ -132,15 +135,8 @@ struct IntegerBytes {
     Lanes::Codes vectors[8];
     IntegerScale scales[kParts];
 
-    template <int kQuarter>
-    [[gnu::always_inline]] void unpack(uint8_t* tile) const {
-        unpack_vector<2 * kQuarter>(tile);
-        unpack_vector<2 * kQuarter + 1>(tile);
-    }
-
-  private:
     template <int kVector>
-    [[gnu::always_inline]] void unpack_vector(uint8_t* tile) const {
+    [[gnu::always_inline]] void unpack(uint8_t* tile) const {
         const IntegerScale& scale = scales[kVector * kParts / 8];
         const __m512i upper = _mm512_set1_epi16(static_cast<int16_t>(0xff00));
         const __m512i even = _mm512_slli_epi16(vectors[kVector], 16 - kBits);
@@ -226,13 +222,11 @@ struct HalfIntegers {
     const uint8_t* halves;
     __m512 scales;
 
-    template <int kQuarter>
+    template <int kRow>
     [[gnu::always_inline]] void unpack(uint8_t* tile) const {
-        for (int row = 2 * kQuarter; row < 2 * kQuarter + 2; ++row) {
-            __m512 quad[4];
-            for (int j = 0; j < 4; ++j) quad[j] = value_of(halves + 32 * (4 * row + j));
-            store_quad(quad, scales, tile + kTileStride * row);
-        }
+        __m512 quad[4];
+        for (int j = 0; j < 4; ++j) quad[j] = value_of(halves + 32 * (4 * kRow + j));
+        store_quad(quad, scales, tile + kTileStride * kRow);
     }
 
     static __m512 value_of(const uint8_t* p) {
@@ -270,16 +264,14 @@ struct FloatIntegers {
     int64_t length;
     __m512 scales;
 
-    template <int kQuarter>
+    template <int kRow>
     void unpack(uint8_t* tile) const {
         const __m512i of_rows =
             _mm512_mullo_epi32(_mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0),
                                _mm512_set1_epi32(static_cast<int>(length)));
-        for (int row = 2 * kQuarter; row < 2 * kQuarter + 2; ++row) {
-            __m512 quad[4];
-            for (int j = 0; j < 4; ++j) quad[j] = _mm512_i32gather_ps(of_rows, rows + 4 * row + j, 4);
-            store_quad(quad, scales, tile + kTileStride * row);
-        }
+        __m512 quad[4];
+        for (int j = 0; j < 4; ++j) quad[j] = _mm512_i32gather_ps(of_rows, rows + 4 * kRow + j, 4);
+        store_quad(quad, scales, tile + kTileStride * kRow);
     }
 };
 

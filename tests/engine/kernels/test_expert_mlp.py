@@ -202,7 +202,7 @@ def product_error(pool: WorkerPool, weight: Weight, x: np.ndarray) -> float:
 
 @needs_tiles
 @pytest.mark.parametrize("weight_type", WITH_RANDOM_WEIGHTS, ids=lambda weight_type: weight_type.name)
-@pytest.mark.parametrize("tokens", [5, 33, 49])
+@pytest.mark.parametrize("tokens", [5, 33, 100])
 def test_tiles_of_integers_round_as_little_as_vectors(weight_type: WeightType, tokens: int) -> None:
     """Whatever the type and the number of blocks of rows, and where a block of 64 values is half empty."""
     pool = tile_pool()
@@ -232,17 +232,35 @@ def test_a_few_large_activations_do_not_drown_the_others() -> None:
 
 
 @needs_tiles
-@pytest.mark.parametrize("large", [0, 1, 2])
-def test_rows_with_large_values_change_no_bit_of_others(large: int) -> None:
-    """Of three blocks of rows one has rows that need one more sum."""
+@pytest.mark.parametrize("blocks", [(0,), (1,), (2,), (3, 4), (0, 1, 2, 6), (0, 2, 4)])
+def test_rows_with_large_values_change_no_bit_of_others(blocks: tuple[int, ...]) -> None:
+    """Of seven blocks of rows some have a row that needs one more sum, so that other blocks go together."""
     pool = tile_pool()
-    weight, x = random_weight(WeightType.Q5_K, 32, 256, seed=8), random_tokens(48, 256)
+    weight, x = random_weight(WeightType.Q5_K, 32, 256, seed=8), random_tokens(112, 256)
     panels = kernels.pack(pool, weight)
     with_large = x.copy()
-    with_large[16 * large + 3, 7] = 1000
+    large = [16 * block + 3 for block in blocks]
+    with_large[large, 7] = 1000
     got, want = kernels.linear(pool, panels, with_large), kernels.linear(pool, panels, x)
-    others = np.arange(48) != 16 * large + 3
-    np.testing.assert_array_equal(got[others], want[others])
+    np.testing.assert_array_equal(np.delete(got, large, axis=0), np.delete(want, large, axis=0))
+    assert (got[large] != want[large]).any(axis=1).all()
+
+
+@needs_tiles
+@pytest.mark.parametrize("bfloat16", [False, True], ids=["integers", "bfloat16"])
+@pytest.mark.parametrize(("tokens", "H"), [(1, 96), (17, 96), (40, 256)])
+def test_tokens_stored_once_for_all_experts_give_the_bits_of_tokens_stored_for_one(
+    bfloat16: bool, tokens: int, H: int
+) -> None:
+    """With one expert a token's row is stored where it is multiplied, with more it is copied there."""
+    pool = tile_pool(bfloat16=bfloat16)
+    mlp = packed(pool, random_mlp(3, H, 64, WeightType.Q8_0, WeightType.Q4_0, WeightType.Q8_0))
+    x = random_tokens(tokens, H)
+    ids, weights = random_routes(tokens, 3, 1)
+    want = kernels.expert_mlp(pool, mlp, x, ids, weights)
+    nothing = np.full_like(ids, -1)
+    got = kernels.expert_mlp(pool, mlp, x, np.hstack([ids, nothing]), np.hstack([weights, weights]))
+    np.testing.assert_array_equal(got, want)
 
 
 @needs_tiles
