@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ktdesk.planning import Planned, Question, catalogue
+from ktdesk.planning import Planned, Question, catalogue, experience_of
 from ktdesk.settings import Settings
 from ktdesk.terminal import Progress
 from ktdesk_wizard.hub.headers import fetch_headers
@@ -17,6 +17,7 @@ from ktdesk_wizard.hub.sets import GgufSet, named_set, repository_sets, set_with
 from ktdesk_wizard.hub.sources import find_repository, sources
 from ktdesk_wizard.plan.choose import compared
 from ktdesk_wizard.plan.choose import why_not as compared_with
+from ktdesk_wizard.plan.corrections import Experience
 from ktdesk_wizard.plan.model import PlannedModel, model_of_file
 from ktdesk_wizard.plan.offers import Offer, Offered, best_offer, first_guess, make_offers, with_rejected
 from ktdesk_wizard.plan.plan import Rejected
@@ -30,21 +31,21 @@ MAX_HEADERS = 3
 def planned_from_hub(
     name: HubName, question: Question, settings: Settings, facts: MachineFacts, abilities: EngineAbilities
 ) -> Planned:
-    http = Http()
+    http, experience = Http(), experience_of(question, settings)
     sets, wanted = offered_sets(http, name, settings, question.quantization, question.sources)
     models = _Models(http, name, {_offered(each): each for each in sets if not each.num_missing})
     if wanted is not None:
-        offers = _offers(models, _offered(wanted), question, facts, abilities)
+        offers = _offers(models, _offered(wanted), question, facts, abilities, experience)
     else:
         chosen = first_guess(list(models.sets), facts.memory.available_bytes.value)
         for _ in range(MAX_HEADERS):
-            offers = _offers(models, chosen, question, facts, abilities)
+            offers = _offers(models, chosen, question, facts, abilities, experience)
             assert models.last is not None, "its headers were read just now"
             best = best_offer(offers, models.last.context_length).offered
             if best == chosen:
                 break
             chosen = best
-    return _answered(models, offers, question, facts, abilities)
+    return _answered(models, offers, question, facts, abilities, experience)
 
 
 class _Models:
@@ -60,18 +61,28 @@ class _Models:
 
 
 def _offers(
-    models: _Models, chosen: Offered, question: Question, facts: MachineFacts, abilities: EngineAbilities
+    models: _Models,
+    chosen: Offered,
+    question: Question,
+    facts: MachineFacts,
+    abilities: EngineAbilities,
+    experience: Experience,
 ) -> list[Offer]:
     """The plan of the chosen one is exact. The length of a URL's file is known from its header alone."""
     model, choices = models.read(chosen), list(models.sets)
     if not chosen.num_bytes:
         chosen = replace(chosen, num_bytes=model.file_bytes)
         choices = [chosen]
-    return make_offers(facts, model, chosen, choices, question.wishes, abilities)
+    return make_offers(facts, model, chosen, choices, question.wishes, abilities, experience)
 
 
 def _answered(
-    models: _Models, offers: Sequence[Offer], question: Question, facts: MachineFacts, abilities: EngineAbilities
+    models: _Models,
+    offers: Sequence[Offer],
+    question: Question,
+    facts: MachineFacts,
+    abilities: EngineAbilities,
+    experience: Experience,
 ) -> Planned:
     exact = next(offer for offer in offers if not offer.plan.is_estimate)
     plan = replace(with_rejected(offers, exact), quantization=exact.offered.quantization)
@@ -82,7 +93,7 @@ def _answered(
     if other is not None:
         return Planned(plan, Rejected(other.offered.quantization, compared(other.plan, plan)), tuple(offers))
     assert models.last is not None, "there is a plan of it"
-    why = compared_with(facts, models.last, question.wishes, abilities, plan, question.why_not)
+    why = compared_with(facts, models.last, question.wishes, abilities, plan, question.why_not, experience)
     return Planned(plan, why, tuple(offers))
 
 

@@ -21,7 +21,7 @@ from ktdesk_wizard.hub.names import parse_name
 from ktdesk_wizard.plan.catalogue import model_of_profile
 from ktdesk_wizard.plan.choose import USUAL, choose_plan
 from ktdesk_wizard.plan.choose import why_not as compared_with
-from ktdesk_wizard.plan.corrections import conditions_of, corrections_for
+from ktdesk_wizard.plan.corrections import NO_EXPERIENCE, Experience
 from ktdesk_wizard.plan.model import model_of_file
 from ktdesk_wizard.plan.offers import Offer
 from ktdesk_wizard.plan.plan import MEMORY, Plan, Rejected
@@ -106,36 +106,39 @@ def planned(model: str, question: Question, settings: Settings) -> Planned:
         from ktdesk.hub_planning import planned_from_hub
 
         return planned_from_hub(name, question, settings, facts, abilities)
-    profile = _profile(model, settings)
+    profile, experience = _profile(model, settings), experience_of(question, settings)
     if profile is None:
         if question.quantization is not None:
             raise UsageError("--quant is for names of the catalogue or of a hub: a file has the one that it has")
         planned_model = model_of_file(model_path(model, settings))
         of_file = planned_model
-        runs = load_runs(settings.data_folder) if question.what_if is None else ()
 
         def planned_with(wishes: Wishes) -> Plan:
-            corrections = corrections_for(of_file, runs, conditions_of(facts, wishes, engine_build()))
-            return make_plan(facts, of_file, wishes, abilities, corrections)
+            return make_plan(facts, of_file, wishes, abilities, experience.about(of_file, facts, wishes))
 
         plan = planned_with(question.wishes)
     else:
         planned_model = model_of_profile(profile)
         choices = USUAL if question.quantization is None else (checked_quantization(question.quantization),)
-        plan = choose_plan(facts, planned_model, question.wishes, abilities, choices)
+        plan = choose_plan(facts, planned_model, question.wishes, abilities, choices, experience)
         plan = replace(plan, notes=(*plan.notes, *_about(profile)))
         chosen = requantized(planned_model, plan.quantization)
 
         def planned_with(wishes: Wishes) -> Plan:
-            return make_plan(facts, chosen, wishes, abilities)
+            return make_plan(facts, chosen, wishes, abilities, experience.about(chosen, facts, wishes))
 
     ways = ways_to_compute(planned_with, question.wishes)
     file = Path(plan.source)
     quality = tuple(load_figures(settings.data_folder, file)) if profile is None and file.is_file() else ()
     if question.why_not is None:
         return Planned(plan, None, ways=ways, quality=quality)
-    other = compared_with(facts, planned_model, question.wishes, abilities, plan, question.why_not)
+    other = compared_with(facts, planned_model, question.wishes, abilities, plan, question.why_not, experience)
     return Planned(plan, other, ways=ways, quality=quality)
+
+
+def experience_of(question: Question, settings: Settings) -> Experience:
+    """None of a machine that is not here."""
+    return NO_EXPERIENCE if question.what_if else Experience(load_runs(settings.data_folder), engine_build())
 
 
 def is_here(model: str, settings: Settings) -> bool:

@@ -12,12 +12,15 @@ from planned_models import CPU_ONLY, plan, qwen3_30b
 from ktdesk_wizard.plan.corrections import (
     FORMULAS,
     NO_CORRECTIONS,
+    NO_EXPERIENCE,
     Corrections,
+    Experience,
     conditions_of,
     corrections_for,
 )
 from ktdesk_wizard.plan.plan import MEMORY
 from ktdesk_wizard.plan.planner import make_plan
+from ktdesk_wizard.plan.quantization import requantized
 from ktdesk_wizard.plan.wishes import Wishes
 from ktdesk_wizard.probe.machine_facts import MachineFacts
 from ktdesk_wizard.prove.run import MeasuredRun, MemorySample, Phase, SpeedSample
@@ -71,6 +74,22 @@ def test_a_run_of_the_same_model_moves_the_plan_by_its_factor_and_narrows_it(fac
         assert new.max_tok_s == pytest.approx(new.tok_s * 1.05)
         assert new.correction is not None
         assert "1 run of this model" in new.correction
+
+
+def test_runs_of_another_file_of_the_model_count_more_than_those_of_others(facts: MachineFacts) -> None:
+    """As the catalogue has no file, and a hub others."""
+    other = replace(run_of(facts, speed("decode", 0.5)), model="another")
+    file = replace(run_of(facts, speed("decode", 0.8)), model="a file", shape=MODEL.shape)
+    known = Experience((other, file), BUILD)
+    for model in (MODEL, requantized(MODEL, "Q8_0")):
+        before, after = (
+            make_plan(facts, model, WISHES, CPU_ONLY, what.about(model, facts, WISHES)).decode
+            for what in (NO_EXPERIENCE, known)
+        )
+        assert before.tok_s is not None
+        assert after.tok_s == pytest.approx(before.tok_s * 0.8)
+        assert after.correction is not None
+        assert "in another quantization" in after.correction
 
 
 def test_the_median_of_the_last_runs_counts_and_their_spread_is_told(facts: MachineFacts) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ktdesk_wizard.plan.corrections import NO_EXPERIENCE, Experience
 from ktdesk_wizard.plan.model import PlannedModel
 from ktdesk_wizard.plan.plan import MEMORY, Plan, Rejected
 from ktdesk_wizard.plan.planner import make_plan
@@ -26,9 +27,11 @@ def choose_plan(
     wishes: Wishes,
     abilities: EngineAbilities,
     quantizations: Sequence[str] = USUAL,
+    experience: Experience = NO_EXPERIENCE,
 ) -> Plan:
     """With the most exact quantization that fits now with a useful context; else that would fit; else the smallest."""
-    plans = [make_plan(facts, requantized(model, name), wishes, abilities) for name in quantizations]
+    models = [requantized(model, name) for name in quantizations]
+    plans = [make_plan(facts, m, wishes, abilities, experience.about(m, facts, wishes)) for m in models]
     chosen = best_of(plans, model.context_length)
     others = tuple(Rejected(plan.quantization, compared(plan, chosen)) for plan in plans if plan is not chosen)
     return replace(chosen, rejected=(*chosen.rejected, *others))
@@ -50,13 +53,20 @@ def best_of(plans: Sequence[Plan], trained_context: int) -> Plan:
 
 
 def why_not(
-    facts: MachineFacts, model: PlannedModel, wishes: Wishes, abilities: EngineAbilities, plan: Plan, name: str
+    facts: MachineFacts,
+    model: PlannedModel,
+    wishes: Wishes,
+    abilities: EngineAbilities,
+    plan: Plan,
+    name: str,
+    experience: Experience = NO_EXPERIENCE,
 ) -> Rejected:
     """A quantization beside that of the plan. WishError where nobody knows it."""
     quantization = checked_quantization(name)
     if quantization == plan.quantization:
         return Rejected(quantization, "it is what was planned")
-    other = make_plan(facts, requantized(model, quantization), wishes, abilities)
+    as_other = requantized(model, quantization)
+    other = make_plan(facts, as_other, wishes, abilities, experience.about(as_other, facts, wishes))
     return Rejected(quantization, compared(other, plan))
 
 

@@ -21,6 +21,8 @@ FORMULAS = 3
 """Raised when a formula of a plan changes: corrections of the former one are void."""
 LAST_RUNS = 5
 SAME_MODEL_SPREAD = 1.05
+OTHER_FILE_SPREAD = 1.15
+"""Of the same model in another quantization."""
 OTHER_MODEL_SPREAD = 1.25
 
 
@@ -53,16 +55,17 @@ class Corrections:
 
     of_model: tuple[MeasuredRun, ...] = ()
     of_others: tuple[MeasuredRun, ...] = ()
+    of_shape: tuple[MeasuredRun, ...] = ()
+    """Of other files of the same model."""
 
     def corrected(self, prediction: Prediction, phase: Phase, depth: int) -> Prediction:
         """The prediction times the median factor of the last runs; runs at the nearest depth count."""
-        runs, spread = (self.of_model, SAME_MODEL_SPREAD) if self.of_model else (self.of_others, OTHER_MODEL_SPREAD)
+        runs, spread, whose = self._nearest
         factors = _factors(runs, phase, depth)
         if prediction.tok_s is None or not factors:
             return prediction
         factor = median(factors)
         spread = max(spread, *(max(other / factor, factor / other) for other in factors))
-        whose = "this model" if self.of_model else "other models"
         times = f"{len(factors)} {'run' if len(factors) == 1 else 'runs'} of {whose}"
         tok_s = prediction.tok_s * factor
         return replace(
@@ -72,6 +75,15 @@ class Corrections:
             max_tok_s=tok_s * spread,
             correction=f"times {factor:.2f}, by {times}, the last of {runs[-1].date}",
         )
+
+    @property
+    def _nearest(self) -> tuple[tuple[MeasuredRun, ...], float, str]:
+        """Runs, how far they may be off, and whose they are."""
+        if self.of_model:
+            return self.of_model, SAME_MODEL_SPREAD, "this model"
+        if self.of_shape:
+            return self.of_shape, OTHER_FILE_SPREAD, "this model in another quantization"
+        return self.of_others, OTHER_MODEL_SPREAD, "other models"
 
     def factor(self, phase: Phase, depth: int) -> float | None:
         """Of runs of this model alone. None: there are none."""
@@ -90,11 +102,29 @@ class Corrections:
 NO_CORRECTIONS = Corrections()
 
 
+@dataclass(frozen=True)
+class Experience:
+    """All that was measured here, for plans of several models, or of one in several quantizations."""
+
+    runs: tuple[MeasuredRun, ...] = ()
+    build: str = ""
+    """Of the engine."""
+
+    def about(self, model: PlannedModel, facts: MachineFacts, wishes: Wishes) -> Corrections:
+        if not self.runs:
+            return NO_CORRECTIONS
+        return corrections_for(model, self.runs, conditions_of(facts, wishes, self.build))
+
+
+NO_EXPERIENCE = Experience()
+
+
 def corrections_for(model: PlannedModel, runs: Iterable[MeasuredRun], conditions: Conditions) -> Corrections:
     """runs: the oldest first."""
     fitting = [run for run in runs if run.formulas == FORMULAS and conditions_of_run(run) == conditions]
     of_model = tuple(run for run in fitting if run.model == model.fingerprint)
-    return Corrections(of_model, tuple(run for run in fitting if run.model != model.fingerprint))
+    of_others = tuple(run for run in fitting if run.model != model.fingerprint)
+    return Corrections(of_model, of_others, tuple(run for run in of_others if run.shape == model.shape))
 
 
 def conditions_of_run(run: MeasuredRun) -> Conditions:

@@ -118,6 +118,12 @@ class PlannedModel:
         return sum(tensor.num_values for tensor in self.tensors)
 
     @property
+    def shape(self) -> str:
+        """The same for all files of a model, whatever their quantization, and for what the catalogue says of it."""
+        counts = (self.hidden, self.num_experts, self.num_used, self.expert_width, self.num_heads, len(self.layers))
+        return " ".join(map(str, (self.architecture, *counts)))
+
+    @property
     def fingerprint(self) -> str:
         """The same for files of the same tensors, wherever they lie."""
         index = [self.architecture, *(f"{t.name} {t.shape} {t.type_name}" for t in self.tensors)]

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ktdesk_wizard.plan.choose import best_of, compared
+from ktdesk_wizard.plan.corrections import NO_EXPERIENCE, Experience
 from ktdesk_wizard.plan.model import PlannedModel
 from ktdesk_wizard.plan.plan import Plan, Rejected
 from ktdesk_wizard.plan.planner import make_plan
@@ -49,12 +50,12 @@ def make_offers(
     offered: Sequence[Offered],
     wishes: Wishes,
     abilities: EngineAbilities,
+    experience: Experience = NO_EXPERIENCE,
 ) -> list[Offer]:
     """model: from the header of `of`. The plan of `of` is exact."""
-    return [
-        Offer(each, make_plan(facts, model if each == of else resized(model, each), wishes, abilities))
-        for each in offered
-    ]
+    models = [model if each == of else resized(model, each) for each in offered]
+    plans = [make_plan(facts, m, wishes, abilities, experience.about(m, facts, wishes)) for m in models]
+    return [Offer(*pair) for pair in zip(offered, plans, strict=True)]
 
 
 def best_offer(offers: Sequence[Offer], trained_context: int) -> Offer:

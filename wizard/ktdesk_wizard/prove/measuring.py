@@ -77,6 +77,7 @@ def measured_run(
         cache_type=config.cache_type,
         speeds=tuple(_speed_sample(conditions, kind, row) for kind, row in kinds if kind.batch == 1),
         memory=memory,
+        shape=model.shape,
     )
 
 

@@ -72,6 +72,8 @@ class MeasuredRun:
     cache_type: CacheType
     speeds: tuple[SpeedSample, ...]
     memory: MemorySample | None
+    shape: str = ""
+    """Of the model, without its quantization."""
 
     @property
     def ceilings(self) -> tuple[float, float] | None:
