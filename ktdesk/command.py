@@ -30,7 +30,13 @@ def command(function: CommandFunction) -> Callable[..., None]:
     def run(ctx: typer.Context, **values: Any) -> None:
         for name, group in groups.items():
             values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
-        raise typer.Exit(guarded(functools.partial(function, ctx, **values), debug=settings_of(ctx).debug))
+        settings = settings_of(ctx)
+
+        def job() -> int | None:
+            settled = {name: values[name].with_settings(settings) for name in groups if _needs_settings(groups[name])}
+            return function(ctx, **{**values, **settled})
+
+        raise typer.Exit(guarded(job, debug=settings.debug))
 
     parameters: list[Parameter] = []
     for parameter in given:
@@ -39,6 +45,11 @@ def command(function: CommandFunction) -> Callable[..., None]:
     run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
+
+
+def _needs_settings(group: type) -> bool:
+    """What its options name lies in the user's data: `with_settings` puts it in their place."""
+    return hasattr(group, "with_settings")
 
 
 def _options(group: type) -> list[Parameter]:

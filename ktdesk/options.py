@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
@@ -10,6 +11,7 @@ import typer
 from ktdesk.text_input import argument_text
 
 if TYPE_CHECKING:  # help must answer without the engine
+    from ktdesk.settings import Settings
     from ktdesk_engine.config import AcceleratorKind, CacheType, Compute, EngineConfig, EngineName, SamplingConfig
 
 
@@ -149,6 +151,15 @@ class EngineOptions:
     accelerator: Annotated[
         str | None, typer.Option(help="host-thread: the hybrid half without a GPU, for tests.", hidden=True)
     ] = None
+    placement: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Rules for what may lie on an accelerator (`ktdesk profile ls placement`).",
+            hidden=True,
+        ),
+    ] = None
+    """A name, or the rules themselves as JSON."""
     deterministic: Annotated[
         bool,
         typer.Option(
@@ -160,9 +171,19 @@ class EngineOptions:
         typer.Option("--program/--no-program", help="Replay a recorded decode step.", hidden=True),
     ] = True
 
+    def with_settings(self, settings: Settings) -> EngineOptions:
+        """With rules in the place of their name: a server that is asked for the same must have the same rules."""
+        if self.placement is None or self.placement.startswith("["):
+            return self
+        from ktdesk.profiles import placement_named
+
+        rules = [asdict(rule) for rule in placement_named(settings, self.placement).rules]
+        return replace(self, placement=json.dumps(rules))
+
     @property
     def config(self) -> EngineConfig:
         from ktdesk_engine.config import EngineConfig
+        from ktdesk_engine.placement_rules import Rule
 
         compute = cast("Compute", self.compute)  # EngineConfig checks it
         defer = int(self.defer) if self.defer.isdecimal() else cast("Literal['auto']", self.defer)
@@ -178,6 +199,7 @@ class EngineOptions:
             defer=defer,
             experts_used=self.experts,
             accelerator=accelerator,
+            placement_rules=tuple(Rule(**rule) for rule in json.loads(self.placement or "[]")),
             deterministic=self.deterministic,
             program=self.program,
         )

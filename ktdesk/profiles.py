@@ -16,7 +16,7 @@ from ktdesk.terminal import on_one_line
 from ktdesk_engine.placement import Rates
 from ktdesk_profiles.machines import machine_texts
 from ktdesk_profiles.models import load_model_profiles
-from ktdesk_profiles.placements import load_placements
+from ktdesk_profiles.placements import Placement, load_placements
 from ktdesk_profiles.presets import Preset, load_presets, said
 
 KINDS = ("machine", "model", "placement", "preset", "use")
@@ -103,6 +103,13 @@ def preset_named(settings: Settings, name: str) -> Preset:
     if name not in presets:
         raise UsageError(f"--preset {name}: no such preset; there are {', '.join(presets)}")
     return presets[name][1]
+
+
+def placement_named(settings: Settings, name: str) -> Placement:
+    placements = load_placements(settings.data_folder / "profiles" / "placements")
+    if name not in placements:
+        raise UsageError(f"--placement {name}: no such rules; there are {', '.join(placements)}")
+    return placements[name][1]
 
 
 def with_preset(sampling: SamplingOptions, name: str, settings: Settings) -> SamplingOptions:
