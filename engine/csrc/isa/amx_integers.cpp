@@ -19,6 +19,7 @@ constexpr int64_t kPanelTokens = 4;
 #include "panel_kernels.inl"
 #include "tile_registers.inl"
 #include "integer_tile_unpack.inl"
+#include "integer_tile_steps.inl"
 #include "integer_tile_products.inl"
 
 TileKernels make_tile_kernels() {

@@ -66,126 +66,6 @@ void store_integer_row(const float* x, const TileRows& rows, int64_t row) {
                 is_large ? -1 : 0);
 }
 
-#define KTDESK_HIGH_A(sum, rows, panel) KTDESK_TILE_PRODUCT("tdpbssd", sum, rows, panel)
-#define KTDESK_ANY_B(sum, rows, panel) KTDESK_TILE_PRODUCT("tdpbsud", sum, rows, panel)
-
-// The tile instructions of one step of 64 values: a panel times B blocks. They are dealt out evenly to slots,
-// between which the next steps are unpacked: next to each other they take longer, and in a machine's slow
-// state much longer. Sums: registers 0.. of high * a, then the middle ones, then with kLow those of low * b,
-// one for each block.
-constexpr int kSlots = 16;
-
-template <int B, bool kLow>
-struct ByteStep {
-    static constexpr int kNumOps = B == 1 ? 7 + kLow : B == 2 ? (kLow ? 17 : 12) : 20;
-
-    const uint8_t* rows;  // of the first block; those of the others are block_bytes further
-    int64_t block_bytes;
-    const uint8_t* panel;
-
-    template <int kSlot, int kOp = 0>
-    [[gnu::always_inline]] void issue() const {
-        if constexpr (kOp < kNumOps) {
-            if constexpr (kOp * kSlots / kNumOps == kSlot) issue_op<kOp>();
-            issue<kSlot, kOp + 1>();
-        }
-    }
-
-    template <int kOp = 0>
-    [[gnu::always_inline]] void issue_all() const {
-        if constexpr (kOp < kNumOps) {
-            issue_op<kOp>();
-            issue_all<kOp + 1>();
-        }
-    }
-
-  private:
-    const uint8_t* high(int64_t block) const { return rows + block * block_bytes; }
-    const uint8_t* low(int64_t block) const { return high(block) + kTileBytes; }
-    const uint8_t* b() const { return panel + kLowPlane; }
-
-    template <int kOp>
-    [[gnu::always_inline]] void issue_op() const {
-        if constexpr (B == 1) op_of_1<kOp>();
-        if constexpr (B == 2 && !kLow) op_of_2<kOp>();
-        if constexpr (B == 2 && kLow) op_of_2_with_low<kOp>();
-        if constexpr (B == 3) op_of_3<kOp>();
-    }
-
-    template <int kOp>
-    [[gnu::always_inline]] void op_of_1() const {
-        if constexpr (kOp == 0) KTDESK_TILE_LOAD(4, panel);
-        if constexpr (kOp == 1) KTDESK_TILE_LOAD(6, high(0));
-        if constexpr (kOp == 2) KTDESK_TILE_LOAD(7, low(0));
-        if constexpr (kOp == 3) KTDESK_HIGH_A(0, 6, 4);
-        if constexpr (kOp == 4) KTDESK_TILE_LOAD(5, b());
-        if constexpr (kOp == 5) KTDESK_HIGH_A(1, 7, 4);
-        if constexpr (kOp == 6) KTDESK_ANY_B(1, 6, 5);
-        if constexpr (kOp == 7) KTDESK_ANY_B(2, 7, 5);
-    }
-
-    template <int kOp>
-    [[gnu::always_inline]] void op_of_2() const {
-        if constexpr (kOp == 0) KTDESK_TILE_LOAD(4, panel);
-        if constexpr (kOp == 1) KTDESK_TILE_LOAD(6, high(0));
-        if constexpr (kOp == 2) KTDESK_TILE_LOAD(7, high(1));
-        if constexpr (kOp == 3) KTDESK_HIGH_A(0, 6, 4);
-        if constexpr (kOp == 4) KTDESK_TILE_LOAD(5, b());
-        if constexpr (kOp == 5) KTDESK_HIGH_A(1, 7, 4);
-        if constexpr (kOp == 6) KTDESK_ANY_B(2, 6, 5);
-        if constexpr (kOp == 7) KTDESK_TILE_LOAD(6, low(0));
-        if constexpr (kOp == 8) KTDESK_ANY_B(3, 7, 5);
-        if constexpr (kOp == 9) KTDESK_TILE_LOAD(7, low(1));
-        if constexpr (kOp == 10) KTDESK_HIGH_A(2, 6, 4);
-        if constexpr (kOp == 11) KTDESK_HIGH_A(3, 7, 4);
-    }
-
-    template <int kOp>
-    [[gnu::always_inline]] void op_of_2_with_low() const {
-        if constexpr (kOp == 0) KTDESK_TILE_LOAD(7, panel);
-        if constexpr (kOp == 1) KTDESK_TILE_LOAD(6, high(0));
-        if constexpr (kOp == 2) KTDESK_HIGH_A(0, 6, 7);
-        if constexpr (kOp == 3) KTDESK_TILE_LOAD(6, low(0));
-        if constexpr (kOp == 4) KTDESK_HIGH_A(2, 6, 7);
-        if constexpr (kOp == 5) KTDESK_TILE_LOAD(6, high(1));
-        if constexpr (kOp == 6) KTDESK_HIGH_A(1, 6, 7);
-        if constexpr (kOp == 7) KTDESK_TILE_LOAD(6, low(1));
-        if constexpr (kOp == 8) KTDESK_HIGH_A(3, 6, 7);
-        if constexpr (kOp == 9) KTDESK_TILE_LOAD(7, b());
-        if constexpr (kOp == 10) KTDESK_ANY_B(5, 6, 7);
-        if constexpr (kOp == 11) KTDESK_TILE_LOAD(6, high(1));
-        if constexpr (kOp == 12) KTDESK_ANY_B(3, 6, 7);
-        if constexpr (kOp == 13) KTDESK_TILE_LOAD(6, low(0));
-        if constexpr (kOp == 14) KTDESK_ANY_B(4, 6, 7);
-        if constexpr (kOp == 15) KTDESK_TILE_LOAD(6, high(0));
-        if constexpr (kOp == 16) KTDESK_ANY_B(2, 6, 7);
-    }
-
-    template <int kOp>
-    [[gnu::always_inline]] void op_of_3() const {
-        if constexpr (kOp == 0) KTDESK_TILE_LOAD(7, panel);
-        if constexpr (kOp == 1) KTDESK_TILE_LOAD(6, high(0));
-        if constexpr (kOp == 2) KTDESK_HIGH_A(0, 6, 7);
-        if constexpr (kOp == 3) KTDESK_TILE_LOAD(6, high(1));
-        if constexpr (kOp == 4) KTDESK_HIGH_A(1, 6, 7);
-        if constexpr (kOp == 5) KTDESK_TILE_LOAD(6, high(2));
-        if constexpr (kOp == 6) KTDESK_HIGH_A(2, 6, 7);
-        if constexpr (kOp == 7) KTDESK_TILE_LOAD(6, low(2));
-        if constexpr (kOp == 8) KTDESK_HIGH_A(5, 6, 7);
-        if constexpr (kOp == 9) KTDESK_TILE_LOAD(6, low(1));
-        if constexpr (kOp == 10) KTDESK_HIGH_A(4, 6, 7);
-        if constexpr (kOp == 11) KTDESK_TILE_LOAD(6, low(0));
-        if constexpr (kOp == 12) KTDESK_HIGH_A(3, 6, 7);
-        if constexpr (kOp == 13) KTDESK_TILE_LOAD(7, b());
-        if constexpr (kOp == 14) KTDESK_TILE_LOAD(6, high(0));
-        if constexpr (kOp == 15) KTDESK_ANY_B(3, 6, 7);
-        if constexpr (kOp == 16) KTDESK_TILE_LOAD(6, high(1));
-        if constexpr (kOp == 17) KTDESK_ANY_B(4, 6, 7);
-        if constexpr (kOp == 18) KTDESK_TILE_LOAD(6, high(2));
-        if constexpr (kOp == 19) KTDESK_ANY_B(5, 6, 7);
-    }
-};
-
 // Where the products of B blocks go.
 template <int B, bool kLow>
 struct ByteProducts {
@@ -253,11 +133,12 @@ struct Unpacker {
     Panel panel;
     int64_t num_groups;
 
+    bool is_whole(int64_t step) const { return 2 * step + 1 < num_groups; }
+
     // A step, whose second half may not be there: those rows meet zeros.
     void unpack_step(int64_t step, uint8_t* tile) const {
         unpack_group<0>(panel.codes(2 * step), tile, Nothing());
-        if (2 * step + 1 < num_groups)
-            unpack_group<0>(panel.codes(2 * step + 1), tile + kTileBytes / 2, Nothing());
+        if (is_whole(step)) unpack_group<0>(panel.codes(2 * step + 1), tile + kTileBytes / 2, Nothing());
     }
 
     // The same, between the tile instructions of another step.
@@ -290,19 +171,22 @@ struct BlockRun {
     bool needs_low;
 };
 
-// A call of multiply: each panel with a few blocks after the other, for which it is unpacked anew. To keep it
-// unpacked costs more: it would have to leave the first-level cache.
+// A call of multiply: a few blocks with each panel, then the next blocks, for which panels are unpacked anew.
+// To keep them unpacked costs more: they would have to leave the first-level cache. The first steps of what
+// is multiplied next are unpacked between the last products of what is multiplied now.
 template <class Panel>
 struct IntegerCall {
     const TileRows& rows;
     float* const* outputs;
     uint8_t* scratch;  // 8 KB for sums, 8 KB for unpacked steps
+    Unpacker<Panel> current, next;
+    int64_t num_unpacked = 0;  // steps before those of the current panel
 
     int64_t num_steps() const { return num_tile_steps(rows.length); }
+    int64_t lead() const { return kLead < num_steps() ? kLead : num_steps(); }
 
     const RowFacts* facts_of(int64_t block) const {
-        return reinterpret_cast<const RowFacts*>(rows.data + block * rows.block_bytes() +
-                                                 num_steps() * kTileStepBytes);
+        return reinterpret_cast<const RowFacts*>(rows.facts(block * kTileRows));
     }
 
     bool needs_low(int64_t block) const {
@@ -312,61 +196,83 @@ struct IntegerCall {
         return any != 0;
     }
 
-    uint8_t* unpacked(int64_t step) const { return scratch + 8 * 1024 + step % kRingSteps * kTileStepBytes; }
+    uint8_t* unpacked(int64_t step) const {
+        return scratch + 8 * 1024 + (num_unpacked + step) % kRingSteps * kTileStepBytes;
+    }
+
+    Unpacker<Panel> start(const TilePanel& panel) const {
+        Unpacker<Panel> unpacker = {{}, rows.length / kTileValues};
+        unpacker.panel.start(panel.data, rows.length);
+        return unpacker;
+    }
+
+    // The products of step i, between which a later step is unpacked, if there is one. The last step of a
+    // panel may be half of one.
+    template <class Step>
+    [[gnu::always_inline]] void multiply_step(int64_t i, bool has_next, const Step& step) const {
+        const int64_t ahead = i + lead(), of_next = ahead - num_steps();
+        const Unpacker<Panel>& from = of_next < 0 ? current : next;
+        const int64_t index = of_next < 0 ? ahead : of_next;
+        const bool is_any = of_next < 0 || has_next;
+        if (is_any && from.is_whole(index)) {
+            from.unpack_between(index, unpacked(ahead), step);
+        } else {
+            if (is_any) from.unpack_step(index, unpacked(ahead));
+            step.issue_all();
+        }
+    }
 
     template <int B, bool kLow>
-    [[gnu::noinline]] void multiply_blocks(const TilePanel& panel, int64_t begin) const {
-        Unpacker<Panel> from = {{}, rows.length / kTileValues};
-        from.panel.start(panel.data, rows.length);
+    [[gnu::noinline]] void multiply_blocks(const TilePanel& panel, int64_t begin, bool has_next) const {
         const uint8_t* data = rows.data + begin * rows.block_bytes();
         ByteProducts<B, kLow>::clear();
-        // Whole steps ahead of the products; the last may be half of one.
-        const int64_t steps = num_steps(), whole = from.num_groups / 2;
-        const int64_t lead = kLead < steps ? kLead : steps;
-        for (int64_t i = 0; i < lead; ++i) from.unpack_step(i, unpacked(i));
-        for (int64_t i = 0; i < steps; ++i) {
-            const ByteStep<B, kLow> step = {data + i * kTileStepBytes, rows.block_bytes(), unpacked(i)};
-            const int64_t next = i + lead;
-            if (next < whole) {
-                from.unpack_between(next, unpacked(next), step);
-            } else {
-                if (next < steps) from.unpack_step(next, unpacked(next));
-                step.issue_all();
-            }
-        }
+        for (int64_t i = 0; i < num_steps(); ++i)
+            multiply_step(i, has_next,
+                          ByteStep<B, kLow>{data + i * kTileStepBytes, rows.block_bytes(), unpacked(i)});
         const ByteProducts<B, kLow> products = {facts_of(begin), rows.block_bytes(),
                                                 outputs + begin * kTileRows,
                                                 rows.num_rows - begin * kTileRows, scratch};
-        products.put(panel, from.panel.result_scale());
+        products.put(panel, current.panel.result_scale());
     }
 
-    void multiply_run(const TilePanel& panel, const BlockRun& run) const {
+    // next_panel: null where nothing comes after it.
+    void multiply_run(const TilePanel& panel, const BlockRun& run, const TilePanel* next_panel) {
+        const bool has_next = next_panel != nullptr;
+        if (has_next) next = start(*next_panel);
         if (run.needs_low)
-            run.count == 1 ? multiply_blocks<1, true>(panel, run.begin)
-                           : multiply_blocks<2, true>(panel, run.begin);
+            run.count == 1 ? multiply_blocks<1, true>(panel, run.begin, has_next)
+                           : multiply_blocks<2, true>(panel, run.begin, has_next);
         else if (run.count == 1)
-            multiply_blocks<1, false>(panel, run.begin);
+            multiply_blocks<1, false>(panel, run.begin, has_next);
         else
-            run.count == 2 ? multiply_blocks<2, false>(panel, run.begin)
-                           : multiply_blocks<3, false>(panel, run.begin);
+            run.count == 2 ? multiply_blocks<2, false>(panel, run.begin, has_next)
+                           : multiply_blocks<3, false>(panel, run.begin, has_next);
+        num_unpacked += num_steps();
+        current = next;
     }
 
-    // The blocks from `begin` that all need the last sum, or all do not, in about equal parts.
-    void multiply_alike(const TilePanel& panel, const BlockRun& alike) const {
-        const int64_t most = alike.needs_low ? 2 : 3, num_parts = (alike.count + most - 1) / most;
-        for (int64_t part = 0; part < num_parts; ++part) {
-            const int64_t begin = alike.count * part / num_parts;
-            const int64_t end = alike.count * (part + 1) / num_parts;
-            multiply_run(panel, {alike.begin + begin, end - begin, alike.needs_low});
-        }
+    // Of blocks that all need the last sum, or all do not: as many as go at once, the last ones in equal
+    // parts.
+    BlockRun run_at(int64_t begin) const {
+        const bool low = needs_low(begin);
+        const int64_t num_blocks = num_tile_blocks(rows.num_rows), most = low ? 2 : 3;
+        int64_t count = 1;
+        while (count < 2 * most && begin + count < num_blocks && needs_low(begin + count) == low) ++count;
+        const int64_t num_parts = (count + most - 1) / most;
+        return {begin, (count + num_parts - 1) / num_parts, low};
     }
 
-    void multiply(const TilePanel& panel) const {
+    void multiply(const TilePanel* panels, int64_t num_panels) {
+        current = start(panels[0]);
+        for (int64_t i = 0; i < lead(); ++i) current.unpack_step(i, unpacked(i));
         const int64_t num_blocks = num_tile_blocks(rows.num_rows);
-        for (int64_t begin = 0, end; begin < num_blocks; begin = end) {
-            const bool low = needs_low(begin);
-            for (end = begin + 1; end < num_blocks && needs_low(end) == low;) ++end;
-            multiply_alike(panel, {begin, end - begin, low});
+        for (int64_t begin = 0; begin < num_blocks;) {
+            const BlockRun run = run_at(begin);
+            begin += run.count;
+            for (int64_t p = 0; p < num_panels; ++p) {
+                const bool is_last = begin == num_blocks && p + 1 == num_panels;
+                multiply_run(panels[p], run, is_last ? nullptr : &panels[(p + 1) % num_panels]);
+            }
         }
     }
 };
@@ -374,6 +280,6 @@ struct IntegerCall {
 template <class Panel>
 void multiply_integers(const TilePanel* panels, int64_t num_panels, const TileRows& rows,
                        float* const* outputs, uint8_t* scratch) {
-    const IntegerCall<Panel> call = {rows, outputs, scratch};
-    for (int64_t p = 0; p < num_panels; ++p) call.multiply(panels[p]);
+    IntegerCall<Panel> call = {rows, outputs, scratch, {}, {}};
+    call.multiply(panels, num_panels);
 }
