@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
+from ktdesk.errors import UsageError
 from ktdesk.text_input import argument_text
 
 if TYPE_CHECKING:  # help must answer without the engine
     from ktdesk.settings import Settings
     from ktdesk_engine.config import AcceleratorKind, CacheType, Compute, EngineConfig, EngineName, SamplingConfig
+    from ktdesk_engine.placement_rules import Strategy
 
 
 KeepAlive = Annotated[
@@ -24,6 +26,8 @@ KeepAlive = Annotated[
     ),
 ]
 KEEP_ALIVE_SECONDS = 600.0
+
+
 PresetName = Annotated[
     str | None,
     typer.Option(
@@ -35,6 +39,9 @@ PresetName = Annotated[
 ]
 RENAMED = {
     "num_threads": "--threads",
+    "accelerator_bytes": "--accelerator-memory",
+    "placement": "--placement-strategy",
+    "placement_rules": "--placement",
     "experts_used": "--experts",
     "num_logprobs": "--logprobs",
     "num_sequences": "--sequences",
@@ -149,17 +156,36 @@ class EngineOptions:
         typer.Option(help="Fewer experts a token: another network, faster.", show_default="as trained"),
     ] = None
     accelerator: Annotated[
-        str | None, typer.Option(help="host-thread: the hybrid half without a GPU, for tests.", hidden=True)
+        str | None,
+        typer.Option(
+            metavar="KIND",
+            help="cuda: all but routed experts on a GPU, and as many of these as fit (the extra gpu; has not run on "
+            "one yet). host-thread: the same on a thread of this machine, for tests.",
+            show_default="none",
+        ),
+    ] = None
+    accelerator_memory: Annotated[
+        float | None, typer.Option(metavar="GIB", help="Of its memory that may be used.", show_default="what is free")
+    ] = None
+    accelerator_experts: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Routed experts on it, of all layers.", show_default="as many as fit"),
     ] = None
     placement: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME",
-            help="Rules for what may lie on an accelerator (`ktdesk profile ls placement`).",
-            hidden=True,
+            metavar="NAME|FILE",
+            help="Where experts may lie: rules by their name (`ktdesk profile ls placement`), or a YAML file of them.",
+            show_default="none",
         ),
     ] = None
-    """A name, or the rules themselves as JSON."""
+    """A name, a file, or the rules themselves as JSON."""
+    placement_strategy: Annotated[
+        str, typer.Option(help="Which lie there at first: frequency, uniform, front-loading or random.")
+    ] = "frequency"
+    move_ms: Annotated[
+        float, typer.Option(metavar="MS", help="How long experts may move between two tokens; 0: never.")
+    ] = 2.0
     deterministic: Annotated[
         bool,
         typer.Option(
@@ -175,9 +201,9 @@ class EngineOptions:
         """With rules in the place of their name: a server that is asked for the same must have the same rules."""
         if self.placement is None or self.placement.startswith("["):
             return self
-        from ktdesk.profiles import placement_named
+        from ktdesk.placement_rules import rules_of
 
-        rules = [asdict(rule) for rule in placement_named(settings, self.placement).rules]
+        rules = [asdict(rule) for rule in rules_of(self.placement, settings)]
         return replace(self, placement=json.dumps(rules))
 
     @property
@@ -199,10 +225,23 @@ class EngineOptions:
             defer=defer,
             experts_used=self.experts,
             accelerator=accelerator,
+            accelerator_bytes=_bytes(self.accelerator_memory),
+            accelerator_experts=self.accelerator_experts,
+            placement=cast("Strategy", self.placement_strategy),
             placement_rules=tuple(Rule(**rule) for rule in json.loads(self.placement or "[]")),
+            move_ms=self.move_ms,
             deterministic=self.deterministic,
             program=self.program,
         )
+
+
+def _bytes(gib: float | None) -> int | None:
+    """UsageError where no memory is so large."""
+    if gib is None:
+        return None
+    if not 0 <= gib < 1 << 20:
+        raise UsageError(f"--accelerator-memory must be a number of GiB of at least 0: {gib:g}")
+    return round(gib * 2**30)
 
 
 def as_typed(message: str) -> str:

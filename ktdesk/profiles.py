@@ -108,7 +108,7 @@ def preset_named(settings: Settings, name: str) -> Preset:
 def placement_named(settings: Settings, name: str) -> Placement:
     placements = load_placements(settings.data_folder / "profiles" / "placements")
     if name not in placements:
-        raise UsageError(f"--placement {name}: no such rules; there are {', '.join(placements)}")
+        raise UsageError(f"--placement {name}: no such rules; there are {', '.join(placements)}; or name a .yaml file")
     return placements[name][1]
 
 

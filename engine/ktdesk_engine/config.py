@@ -158,7 +158,7 @@ class EngineConfig:
     @property
     def on_cpu(self) -> EngineConfig:
         """The same without an accelerator."""
-        return replace(self, accelerator=None, accelerator_bytes=None, accelerator_experts=None)
+        return replace(self, accelerator=None, accelerator_bytes=None, accelerator_experts=None, placement_rules=())
 
     def _check_accelerator(self) -> None:
         _require(
@@ -170,6 +170,10 @@ class EngineConfig:
             if value is not None:
                 _require_integer(name, value, 0)
                 _require(self.accelerator is not None, f"{name} is for an accelerator, and none is asked for")
+        _require(
+            self.accelerator is not None or not self.placement_rules,
+            "placement_rules is for an accelerator, and none is asked for",
+        )
         _require(self.placement in STRATEGIES, f"placement must be one of {', '.join(STRATEGIES)}: {self.placement!r}")
         _require_number("move_ms", self.move_ms, 0)
         _require(

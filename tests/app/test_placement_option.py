@@ -37,7 +37,7 @@ def settings() -> Settings:
 
 
 def test_a_name_becomes_its_rules_once_and_for_all(settings: Settings) -> None:
-    options = EngineOptions(placement="mine").with_settings(settings)
+    options = EngineOptions(placement="mine", accelerator="host-thread").with_settings(settings)
     assert options.with_settings(Settings()) == options, "as a server that is started gets it"
     assert [(rule.place, rule.where.rpartition("/")[2]) for rule in options.config.placement_rules] == [
         ("gpu", "own.yaml:5"),
