@@ -17,11 +17,14 @@ from ktdesk_wizard.probe.machine_facts import (
     DiskFacts,
     GpuFacts,
     GpusFacts,
+    LinkRate,
     MachineFacts,
     MemoryFacts,
     NodeFacts,
+    NodeRead,
     NumaFacts,
     SurroundingsFacts,
+    ThreadRead,
 )
 from ktdesk_wizard.probe.memory import NO_LIMIT
 
@@ -116,6 +119,19 @@ def _numa(facts: NumaFacts) -> Iterator[Line]:
     yield _line("clustering", facts.clustering)
     if len(facts.nodes) > 1:
         yield _line("NUMA balancing", facts.balancing, _yes)
+        yield _line("node reads", facts.reads, _by_nodes)
+
+
+def _by_threads(reads: tuple[ThreadRead, ...]) -> str:
+    return ", ".join(f"{read.num_threads}: {speed_text(read.bytes_s)}" for read in reads)
+
+
+def _by_nodes(reads: tuple[NodeRead, ...]) -> str:
+    return ", ".join(f"{read.reader} of {read.memory}: {speed_text(read.bytes_s)}" for read in reads)
+
+
+def _copies(rate: LinkRate) -> str:
+    return f"{speed_text(rate.up_bytes_s)} to it, {speed_text(rate.down_bytes_s)} from it ({rate.name})"
 
 
 def _node(node: NodeFacts, memory_bytes: int) -> str:
@@ -132,6 +148,8 @@ def _memory(facts: MemoryFacts) -> Iterator[Line]:
     yield _line("channels", facts.num_channels)
     yield _line("nominal bandwidth", facts.nominal_bytes_s, speed_text)
     yield _line("read bandwidth", facts.read_bytes_s, speed_text)
+    if facts.reads_by_threads.value:
+        yield _line("  by threads", facts.reads_by_threads, _by_threads)
     yield _line("swap", facts.swap_bytes, bytes_text)
     yield _line("huge pages", facts.huge_pages)
     if facts.reserved_huge_bytes.value:
@@ -157,6 +175,8 @@ def _gpus(facts: GpusFacts) -> Iterator[Line]:
         yield _line("driver", facts.driver)
     for gpu in facts.gpus:
         yield from _gpu(gpu)
+    if facts.gpus:
+        yield _line("copies", facts.copies, _copies)
     if facts.note.is_known:
         yield _line("other cards", facts.note)
 

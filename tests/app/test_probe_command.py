@@ -60,6 +60,10 @@ def test_what_was_measured_is_in_the_next_plan(
     facts = json.loads(ktdesk("--home", tmp_path, "probe", "--measure", "--json").out)
     assert facts["memory"]["read_bytes_s"]["confidence"] == "measured"
     assert facts["cpu"]["peak_ops_s"]["value"] > 0
+    by_threads = facts["memory"]["reads_by_threads"]["value"]
+    assert by_threads[0]["num_threads"] == 1
+    assert by_threads[-1]["num_threads"] == facts["cpu"]["num_threads"]["value"]
+    assert facts["gpus"]["copies"]["value"] is None
     plan = json.loads(ktdesk("--home", tmp_path, "plan", tiny_model("qwen3moe"), "--json").out)
     shares = facts["cpu"]["kernel_shares"]["value"]
     kinds = [("experts", "Q8_0"), ("matrix", "Q8_0"), ("attention", "f16")]

@@ -60,6 +60,10 @@ class Probes:
                 peaks.setdefault(name, []).append(self.measure_peak(name))
         return Ceilings(median(reads), {name: median(rates) for name, rates in peaks.items()})
 
+    def read_by(self, pool: WorkerPool) -> float:
+        """Bytes a second that another pool reads of the buffer, which lies where this one's threads are."""
+        return median(probe_read(pool, part).rate for part in self._parts)
+
     def measure_peak(self, name: str) -> float:
         """One look at one of the peaks alone: operations a second."""
         return probe_peak(self.pool, name, self._rounds[name]).rate

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ktdesk_engine.benchmark.kernel_shares import ATTENTION, KernelShare
 from ktdesk_engine.config import Compute
-from ktdesk_wizard.probe.machine_facts import MachineFacts
+from ktdesk_wizard.probe.machine_facts import MachineFacts, ThreadRead
 
 DEFAULT_SHARES = {"avx512": (0.15, 0.32), "avx2": (0.18, 0.40), "scalar": (0.3, 0.9)}
 """Of the peak of the arithmetic, what the kernels reach in prefill, where that was not measured."""
@@ -75,7 +75,7 @@ class Ceilings:
 
 def ceilings_of(facts: MachineFacts, num_threads: int) -> Ceilings:
     """Measured where they were measured, else from what is printed on the parts, else unknown."""
-    read, read_basis = _read(facts)
+    read, read_basis = _read(facts, num_threads)
     isa = _vector_isa(facts)
     peak, peak_basis = _peak(facts, isa, num_threads)
     shares = facts.cpu.kernel_shares.value or ()
@@ -89,10 +89,11 @@ def _tiles_by_vectors(facts: MachineFacts) -> float | None:
     return math.sqrt(tiles / vectors) if tiles and vectors else None
 
 
-def _read(facts: MachineFacts) -> tuple[Range | None, str]:
+def _read(facts: MachineFacts, num_threads: int) -> tuple[Range | None, str]:
     memory = facts.memory
     if memory.read_bytes_s.value:
-        return Range(memory.read_bytes_s.value, memory.read_bytes_s.value), memory.read_bytes_s.confidence
+        read = memory.read_bytes_s.value * _read_share(memory.reads_by_threads.value or (), num_threads)
+        return Range(read, read), memory.read_bytes_s.confidence
     if memory.nominal_bytes_s.value:
         nominal = Range(memory.nominal_bytes_s.value, memory.nominal_bytes_s.value)
         return nominal.times(NOMINAL_SHARE), "looked up (modules)"
@@ -101,6 +102,14 @@ def _read(facts: MachineFacts) -> tuple[Range | None, str]:
     if known and len(known) == len(of_nodes):
         return Range(sum(known), sum(known)).times(NOMINAL_SHARE), "looked up (firmware)"
     return None, "unknown"
+
+
+def _read_share(reads: tuple[ThreadRead, ...], num_threads: int) -> float:
+    """Of what all threads read: that of the next larger number of them that was measured; all, where none was."""
+    if not reads:
+        return 1.0
+    enough = [read.bytes_s for read in reads if read.num_threads >= num_threads]
+    return min(min(enough, default=reads[-1].bytes_s) / reads[-1].bytes_s, 1.0)
 
 
 def _vector_isa(facts: MachineFacts) -> str:
@@ -112,7 +121,8 @@ def _vector_isa(facts: MachineFacts) -> str:
 def _peak(facts: MachineFacts, isa: str, num_threads: int) -> tuple[Range | None, str]:
     cpu = facts.cpu
     if cpu.peak_ops_s.value:
-        return Range(cpu.peak_ops_s.value, cpu.peak_ops_s.value), cpu.peak_ops_s.confidence
+        peak = cpu.peak_ops_s.value * min(num_threads / (cpu.num_threads.value or num_threads), 1.0)
+        return Range(peak, peak), cpu.peak_ops_s.confidence
     if not cpu.max_hz.value or not cpu.isa.value:
         return None, "unknown"
     if isa == "avx512" and "avx512_vnni" not in (cpu.flags.value or ()):

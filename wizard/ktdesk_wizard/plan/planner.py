@@ -61,7 +61,8 @@ def make_plan(
     cards, refused = _cards(facts, wishes, abilities)
     placement = place(model, cards, sizes) if cards else nothing_placed(model)
     ledger = _ledger(model, sizes, placement, corrections)
-    shares, ceilings = placement.shares, ceilings_of(facts, num_threads)
+    shares = tuple(replace(share, copies=facts.gpus.copies.value) for share in placement.shares)
+    ceilings = ceilings_of(facts, num_threads)
 
     def need(other: Sizes) -> int:
         placed = place(model, cards, other) if cards else nothing_placed(model)

@@ -16,7 +16,7 @@ from ktdesk_wizard.plan.cache import LayerCache, needed_bytes
 from ktdesk_wizard.plan.ceilings import Ceilings, Range
 from ktdesk_wizard.plan.model import EMBEDDING, PlannedModel, PlannedTensor
 from ktdesk_wizard.plan.plan import Lane, Prediction
-from ktdesk_wizard.probe.machine_facts import GpuFacts
+from ktdesk_wizard.probe.machine_facts import GpuFacts, LinkRate
 
 DECODE_SHARE = (0.62, 0.95)
 """Of the read bandwidth, in decoding: threads wait for each other after every operation."""
@@ -35,7 +35,8 @@ CACHE_SHARE = (0.25, 0.80)
 ROW_PASSES_BYTES = 160
 """Bytes a value of the hidden row that a layer moves besides products: norms, turns, sums, byte forms; float32."""
 GPU_SHARE = (0.55, 0.85)
-PCIE_SHARE = (0.6, 0.9)
+PCIE_SHARE, COPY_SHARE = (0.6, 0.9), (0.8, 1.0)
+"""Of what the link is made for, and of what was measured of long copies."""
 HANDOVER_SECONDS = (15e-6, 60e-6)
 """A layer's hand-over to the processor and back, besides its bytes."""
 SHORT_DEPTH = 512
@@ -52,6 +53,8 @@ class GpuShare:
     expert_share: float
     """Of its layers' routed experts."""
     num_moe_layers: int
+    copies: LinkRate | None = None
+    """Measured, of the first card."""
 
 
 def predict_decode(
@@ -258,7 +261,10 @@ def _pcie_lane(model: PlannedModel, share: GpuShare) -> Lane:
     hands_over = share.num_moe_layers if share.expert_share < 1 else 1
     num_bytes = hands_over * 2 * 4 * model.hidden
     link = share.facts.link.max_bytes_s.value or 4e9
-    seconds = [hands_over * HANDOVER_SECONDS[i] + num_bytes / (link * PCIE_SHARE[1 - i]) for i in (0, 1)]
+    shares = PCIE_SHARE
+    if share.copies is not None and share.facts.index == 0:
+        link, shares = min(share.copies.up_bytes_s, share.copies.down_bytes_s), COPY_SHARE
+    seconds = [hands_over * HANDOVER_SECONDS[i] + num_bytes / (link * shares[1 - i]) for i in (0, 1)]
     return Lane(f"PCIe {share.facts.index}", f"{hands_over} hand-overs, {num_bytes / 1e6:.2f} MB", *seconds)
 
 

@@ -12,6 +12,7 @@ from ktdesk_wizard.probe.fact import Fact, derived, reported, reported_or_unknow
 from ktdesk_wizard.probe.machine_facts import GpuFacts, GpusFacts, LinkFacts
 from ktdesk_wizard.probe.nvml import NoNvmlError, Nvml
 
+NOT_MEASURED = "not measured: `ktdesk probe --measure`, where there are a card and torch"
 PCI = "sys/bus/pci/devices"
 NVIDIA = "0x10de"
 DISPLAY_CLASSES = ("0x0300", "0x0302", "0x0380")
@@ -35,11 +36,11 @@ def read_gpus(root: Path, nvml: Nvml | NoNvmlError, memory_total: Fact[int], mem
         note = reported(f"of other makers, not asked: {', '.join(others)}", f"/{PCI}/*/class")
     if isinstance(nvml, NoNvmlError):
         gpus = tuple(_silent(root, i, bus_id, str(nvml)) for i, bus_id in enumerate(_nvidia(seen)))
-        return GpusFacts(unknown(str(nvml)), gpus, note)
+        return GpusFacts(unknown(str(nvml)), gpus, note, unknown(NOT_MEASURED))
     count = nvml.ask("DeviceGetCount") or 0
     gpus = tuple(_gpu(root, nvml, index, memory_total, memory_free) for index in range(count))
     driver = reported_or_unknown(nvml.ask("SystemGetDriverVersion"), "NVML SystemGetDriverVersion", NOT_SUPPORTED)
-    return GpusFacts(driver, gpus, note)
+    return GpusFacts(driver, gpus, note, unknown(NOT_MEASURED))
 
 
 def _display_devices(root: Path) -> Iterator[tuple[str, str]]:

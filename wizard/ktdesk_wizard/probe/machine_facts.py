@@ -69,12 +69,40 @@ class NodeFacts:
 
 
 @dataclass(frozen=True)
+class NodeRead:
+    """Bandwidth from node to node."""
+
+    reader: int
+    """The node whose threads read."""
+    memory: int
+    """The node whose memory they read."""
+    bytes_s: float
+
+
+@dataclass(frozen=True)
+class ThreadRead:
+    num_threads: int
+    bytes_s: float
+
+
+@dataclass(frozen=True)
+class LinkRate:
+    """Of copies to a card and back, one at a time, from memory that is pinned."""
+
+    name: str
+    up_bytes_s: float
+    down_bytes_s: float
+
+
+@dataclass(frozen=True)
 class NumaFacts:
     nodes: tuple[NodeFacts, ...]
     clustering: Fact[str]
     """none, SNC2, NPS4, ...: into how many nodes the system divides a package."""
     balancing: Fact[bool]
     """Whether the system moves pages between nodes by itself."""
+    reads: Fact[tuple[NodeRead, ...]]
+    """Of each node's memory by each node's threads."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +140,8 @@ class MemoryFacts:
     """Channels times transfers."""
     read_bytes_s: Fact[float]
     """All cores together, each from its own node."""
+    reads_by_threads: Fact[tuple[ThreadRead, ...]]
+    """The same with fewer of them."""
 
 
 @dataclass(frozen=True)
@@ -149,6 +179,8 @@ class GpusFacts:
     gpus: tuple[GpuFacts, ...]
     note: Fact[str]
     """What was seen and could not be asked."""
+    copies: Fact[LinkRate]
+    """To and from the first card."""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
 from statistics import median
+from typing import TypeVar
 
 from ktdesk_engine import kernels
 from ktdesk_engine.benchmark.ceilings import Ceilings, Probes
@@ -22,9 +23,11 @@ from ktdesk_engine.benchmark.kernel_shares import KernelShare, kernel_shares
 from ktdesk_engine.benchmark.model import PLANNED_PEAK, TILE_PEAK
 from ktdesk_engine.machine import thread_places
 from ktdesk_wizard.errors import HomeFolderError
+from ktdesk_wizard.probe.bandwidths import rate_of_card, reads_by_nodes, reads_by_threads
 from ktdesk_wizard.probe.fact import Fact, measured
-from ktdesk_wizard.probe.machine_facts import MachineFacts
+from ktdesk_wizard.probe.machine_facts import LinkRate, MachineFacts, NodeRead, ThreadRead
 
+T = TypeVar("T")
 FILE = "measured.json"
 NUM_SAMPLES = 5
 BUSY_SHARE = 0.1
@@ -50,6 +53,11 @@ class Measurement:
     """Of byte_ops_s; on tiles, of the geometric mean of it and byte_tile_ops_s."""
     busy_cores: float = 0.0
     """That other processes and the hypervisor took meanwhile, on average."""
+    reads_by_threads: tuple[ThreadRead, ...] = ()
+    reads_by_nodes: tuple[NodeRead, ...] = ()
+    """None where there is one node."""
+    copies: LinkRate | None = None
+    """None where there is no card, or no torch."""
 
 
 def machine_key(facts: MachineFacts) -> str:
@@ -66,8 +74,15 @@ def measure(facts: MachineFacts) -> Measurement:
     names = [PLANNED_PEAK, *([TILE_PEAK] if pool.has_tiles else [])]
     probes = Probes(pool, names)
     measurement = measurement_of(facts, probes.measure)
-    shares = tuple(kernel_shares(pool, probes, PLANNED_PEAK, TILE_PEAK))
-    return replace(measurement, kernel_shares=shares, busy_cores=meter.read().taken_cores)
+    node_ids = [node.id for node in facts.numa.nodes if node.num_cores]
+    return replace(
+        measurement,
+        kernel_shares=tuple(kernel_shares(pool, probes, PLANNED_PEAK, TILE_PEAK)),
+        reads_by_threads=tuple(reads_by_threads(places)),
+        reads_by_nodes=tuple(reads_by_nodes(places, node_ids)),
+        copies=rate_of_card(pool),
+        busy_cores=meter.read().taken_cores,
+    )
 
 
 def measurement_of(facts: MachineFacts, sample: Callable[[], Ceilings]) -> Measurement:
@@ -111,8 +126,18 @@ def with_measurement(facts: MachineFacts, folder: Path) -> MachineFacts:
         cpu=replace(
             facts.cpu, peak_ops_s=peak, kernel_shares=shares, busy_cores=busy, amx=replace(amx, measured=tiles)
         ),
-        memory=replace(facts.memory, read_bytes_s=measured(found.read_bytes_s, source)),
+        memory=replace(
+            facts.memory,
+            read_bytes_s=measured(found.read_bytes_s, source),
+            reads_by_threads=_measured_if(found.reads_by_threads, facts.memory.reads_by_threads, source),
+        ),
+        numa=replace(facts.numa, reads=_measured_if(found.reads_by_nodes, facts.numa.reads, source)),
+        gpus=replace(facts.gpus, copies=_measured_if(found.copies, facts.gpus.copies, source)),
     )
+
+
+def _measured_if(value: T | None, before: Fact[T], source: str) -> Fact[T]:
+    return measured(value, source) if value else before
 
 
 def busy_note(facts: MachineFacts) -> str | None:
@@ -173,11 +198,23 @@ def _load(folder: Path) -> Measurement | None:
     try:
         values = json.loads((folder / FILE).read_text(encoding="utf-8"))
         shares = tuple(KernelShare(**share) for share in values.pop("kernel_shares", []))
-        found = Measurement(**values, kernel_shares=shares)
+        threads = tuple(ThreadRead(**read) for read in values.pop("reads_by_threads", []))
+        nodes = tuple(NodeRead(**read) for read in values.pop("reads_by_nodes", []))
+        copies = values.pop("copies", None)
+        found = Measurement(
+            **values,
+            kernel_shares=shares,
+            reads_by_threads=threads,
+            reads_by_nodes=nodes,
+            copies=None if copies is None else LinkRate(**copies),
+        )
     except (OSError, ValueError, TypeError, AttributeError):
         return None
     tiles = 1.0 if found.byte_tile_ops_s is None else found.byte_tile_ops_s
     if not isinstance(found.busy_cores, float):
         return None
-    numbers = (found.read_bytes_s, found.byte_ops_s, tiles, *(share.share for share in shares))
+    rates = [*(read.bytes_s for read in threads), *(read.bytes_s for read in nodes)]
+    if found.copies is not None:
+        rates += [found.copies.up_bytes_s, found.copies.down_bytes_s]
+    numbers = (found.read_bytes_s, found.byte_ops_s, tiles, *(share.share for share in shares), *rates)
     return found if all(isinstance(number, float) and number > 0 for number in numbers) else None

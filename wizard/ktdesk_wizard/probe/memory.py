@@ -47,6 +47,7 @@ def read_memory(root: Path) -> MemoryFacts:
         num_channels=channels,
         nominal_bytes_s=nominal_bytes_s(dimms, channels),
         read_bytes_s=unknown(NOT_MEASURED),
+        reads_by_threads=unknown(NOT_MEASURED),
     )
 
 

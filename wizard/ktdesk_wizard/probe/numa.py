@@ -14,6 +14,7 @@ from ktdesk_wizard.probe.machine_facts import NodeFacts, NumaFacts
 from ktdesk_wizard.probe.memory import read_meminfo
 
 NODE_FOLDER = "sys/devices/system/node"
+NOT_MEASURED = "not measured here: `ktdesk probe --measure`, where there are several nodes with processors"
 MB = 10**6
 """HMAT's unit of bandwidth, as Linux shows it."""
 
@@ -30,6 +31,7 @@ def read_numa(root: Path, info: CpuInfo, cpus: Sequence[int]) -> NumaFacts:
             "/proc/sys/kernel/numa_balancing",
             "/proc/sys/kernel/numa_balancing is not there",
         ),
+        reads=unknown(NOT_MEASURED),
     )
 
 

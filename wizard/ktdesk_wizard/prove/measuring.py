@@ -82,8 +82,8 @@ def measured_run(
 
 
 def _speed_sample(conditions: Conditions, kind: RowKind, row: Row) -> SpeedSample:
-    """The median speed is held against what is planned for the medians of the ceilings beside the samples, for the
-    machine drifts. Each sample against its own ceilings would add the noise of both."""
+    """The median speed is held against what is planned for the medians of the ceilings beside the samples, which are
+    those of the run's threads, for the machine drifts. Each sample against its own would add the noise of both."""
     ceilings = [sample.ceilings for sample in row.samples]
     read = median(moment.read_bytes_s for moment in ceilings)
     peak = median(moment.peak_ops_s[PLANNED_PEAK] for moment in ceilings)
@@ -98,7 +98,7 @@ def _ceilings(facts: MachineFacts, read: float, peak: float, tiles: float | None
     if tiles is not None:
         cpu = replace(cpu, amx=replace(cpu.amx, measured=measured(tiles, MOMENT)))
     memory = replace(facts.memory, read_bytes_s=measured(read, MOMENT))
-    return ceilings_of(replace(facts, cpu=cpu, memory=memory), 1)
+    return ceilings_of(replace(facts, cpu=cpu, memory=memory), facts.cpu.num_threads.value or 1)
 
 
 def _planned(conditions: Conditions, kind: RowKind, ceilings: Ceilings) -> Prediction:
