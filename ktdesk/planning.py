@@ -160,6 +160,8 @@ def catalogue_text(settings: Settings) -> str:
 
 def _profile(model: str, settings: Settings) -> ModelProfile | None:
     """None where the name is that of a file. ModelFileError, with those that are near, where it is nothing at all."""
+    if not model:
+        raise UsageError("MODEL is empty: name a file, or what `ktdesk plan --list` shows")
     if model == DEMO or model.endswith(".gguf"):
         return None
     models = catalogue(settings)

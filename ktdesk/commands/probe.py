@@ -29,14 +29,15 @@ def probe(
     from ktdesk.json_output import json_text
     from ktdesk.machine_text import as_text
     from ktdesk_wizard.probe.facts_json import facts_to_json
+    from ktdesk_wizard.probe.measurement import check_can_be_kept, save_measurement, with_measurement
     from ktdesk_wizard.probe.measurement import measure as measured_now
-    from ktdesk_wizard.probe.measurement import save_measurement, with_measurement
     from ktdesk_wizard.probe.probe import probe
 
     data_folder = settings_of(ctx).data_folder
     place = Path(folder).absolute() if folder else (data_folder / "models").absolute()
     facts = probe(place)
     if measure:
+        check_can_be_kept(data_folder)
         save_measurement(measured_now(facts), data_folder)
     facts = with_measurement(facts, data_folder)
     print(json_text(facts_to_json(facts)) if as_json else as_text(facts, with_sources=sources))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from loopback_hub import LoopbackHub
 from running import RunKtdesk
-from trials import FakeTrials, measured_machine, measurement_of
+from trials import FakeTrials, measured_machine
 
 from ktdesk.exit_codes import ExitCode
 
@@ -62,7 +62,11 @@ def test_what_cannot_be_set_up_is_one_line(
         result = ktdesk("setup", *arguments, "--yes")
         assert result.code == code, result.err
         assert message in result.error
-    monkeypatch.setattr("ktdesk_wizard.setup.work.measure", measurement_of)
+
+    def measure(facts: object) -> None:
+        raise AssertionError("nobody should wait for what cannot be kept")
+
+    monkeypatch.setattr("ktdesk_wizard.setup.work.measure", measure)
     result = ktdesk("--home", tmp_path / "file", "setup", model, "--yes")
     assert result.code == ExitCode.RESOURCES
     assert "cannot be kept" in result.error

@@ -111,6 +111,17 @@ def save_measurement(measurement: Measurement, folder: Path) -> None:
         raise HomeFolderError(f"{folder}: the measurement cannot be kept: {error.strerror or error}") from None
 
 
+def check_can_be_kept(folder: Path) -> None:
+    """Before anybody waits for a measurement. HomeFolderError where the folder cannot be written."""
+    part = folder / f"{FILE}.{os.getpid()}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        part.touch()
+        part.unlink()
+    except OSError as error:
+        raise HomeFolderError(f"{folder}: a measurement cannot be kept: {error.strerror or error}") from None
+
+
 def with_measurement(facts: MachineFacts, folder: Path) -> MachineFacts:
     """The facts, with what was measured on this machine, if it was."""
     found = _load(folder)

@@ -27,6 +27,7 @@ from ktdesk_wizard.plan.wishes import engine_abilities
 from ktdesk_wizard.probe.machine_facts import MachineFacts
 from ktdesk_wizard.probe.measurement import (
     busy_note,
+    check_can_be_kept,
     is_measured,
     measure,
     raise_ceilings,
@@ -48,7 +49,7 @@ from ktdesk_wizard.setup.wanted import Wanted
 GIB = 2**30
 MAX_SHOWN = 60
 ADVICE: dict[StepName, str] = {
-    "find": "name a GGUF file, OWNER/REPOSITORY, a URL, or what `ktdesk plan --list` or `ktdesk models` shows",
+    "find": "check the name (`ktdesk plan --list` and `ktdesk models` show some) and the network",
     "probe": "`ktdesk probe --sources` shows what could be read",
     "measure": "`ktdesk doctor` shows what is wrong with this machine",
     "plan": "`ktdesk plan MODEL --explain` shows the bytes and what else would fit",
@@ -200,6 +201,7 @@ class Work:
         known = with_measurement(self.facts, self._data_folder)
         is_old = is_measured(known) and not self._wanted.measures_again
         if not is_old:
+            check_can_be_kept(self._data_folder)
             save_measurement(measure(self.facts), self._data_folder)
             known = with_measurement(self.facts, self._data_folder)
         self.facts = known
