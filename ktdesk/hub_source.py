@@ -5,12 +5,16 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+from ktdesk.hub_planning import offered_sets
 from ktdesk.pulling import PullWish, adopted_folders, rate_text, wanted_model
 from ktdesk.settings import Settings
 from ktdesk_wizard.download.pull import PullOptions, WantedModel, pull
 from ktdesk_wizard.download.state import TransferState, Watcher
+from ktdesk_wizard.errors import FetchError
 from ktdesk_wizard.hub.headers import fetch_headers
 from ktdesk_wizard.hub.http import Http, is_offline
+from ktdesk_wizard.hub.names import RepositoryName
+from ktdesk_wizard.plan.offers import Offered
 from ktdesk_wizard.setup.sources import SourceReport
 from ktdesk_wizard.setup.step import FileAdvance
 from ktdesk_wizard.store.models import StoredModel, stored_models
@@ -62,6 +66,23 @@ class HubSource:
         watcher = _Watching(report)
         store = self._settings.models_folder
         return pull(self._http, store, self._resolved, options, watcher=watcher, report=report).path
+
+    @property
+    def quantization(self) -> str:
+        """As the repository calls it."""
+        return self._resolved.quantization
+
+    def offered(self) -> tuple[Offered, ...]:
+        """All that its repository has, the largest first. Of a URL, and where nobody answers, nothing."""
+        repository = self._resolved.repository
+        if self._http is None or repository is None:
+            return ()
+        name = RepositoryName(repository, None, self._wish.revision)
+        try:
+            sets, _ = offered_sets(self._http, name, self._settings, None, self._wish.sources)
+        except FetchError:
+            return ()
+        return tuple(Offered(each.quantization, each.num_bytes, len(each.files)) for each in sets)
 
     def close(self) -> None:
         if self._headers is not None:

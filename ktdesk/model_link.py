@@ -84,8 +84,10 @@ class ModelLink:
         records = sorted(filter(lambda record: record.is_for_all, self.servers()), key=lambda record: record.started)
         return self.attach(records[-1]) if records else self.state
 
-    def start(self, path: Path, options: EngineOptions | None = None) -> LinkState:
-        """A server with this model, unless one runs that has it. Returns as soon as it listens, or failed to."""
+    def start(self, path: Path, options: EngineOptions | None = None, *, guards_memory: bool = True) -> LinkState:
+        """A server with this model, unless one runs that has it. Returns as soon as it listens, or failed to.
+
+        guards_memory: refuse it where it would not fit into memory."""
         with self._lock:
             self._turn += 1
             turn = self._turn
@@ -94,7 +96,7 @@ class ModelLink:
             self.options = options or EngineOptions()
             self.state = LinkState("starting", path.name.removesuffix(".gguf"), path=str(path))
         try:
-            return self._start(path, turn)
+            return self._start(path, turn, guards_memory=guards_memory)
         except (AppError, OSError) as error:
             return self._fail(turn, str(error))
 
@@ -133,11 +135,12 @@ class ModelLink:
         """The same model again, after its server failed or went away."""
         return self.start(Path(self.state.path), self.options)
 
-    def _start(self, path: Path, turn: int) -> LinkState:
+    def _start(self, path: Path, turn: int, *, guards_memory: bool) -> LinkState:
         with only_starter(self._settings):
             record = self._fitting(path)
             if record is None:
-                started = StartedServer(path, self._settings, self.options, self._keep_alive_seconds)
+                more = () if guards_memory else ("--no-memory-guard",)
+                started = StartedServer(path, self._settings, self.options, self._keep_alive_seconds, more)
                 with self._lock:
                     if turn != self._turn:  # somebody left meanwhile
                         started.stop()

@@ -146,6 +146,13 @@ def is_here(model: str, settings: Settings) -> bool:
     return os.path.lexists(model) or bool(find_models(model, stored_models(settings.models_folder)))
 
 
+def is_whole(model: str, settings: Settings) -> bool:
+    """A file, or a model of the store of which nothing has to be fetched any more, or can be."""
+    found = find_models(model, stored_models(settings.models_folder))
+    can_be_fetched = [each for each in found if each.state != "whole" and each.record.repository is not None]
+    return os.path.lexists(model) or len(found) > len(can_be_fetched)
+
+
 def catalogue(settings: Settings) -> dict[str, ModelProfile]:
     """What ships, and what the user's own files add or override."""
     return load_models(settings.data_folder / "profiles" / "models")

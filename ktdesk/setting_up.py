@@ -16,7 +16,7 @@ from ktdesk.exit_codes import ExitCode
 from ktdesk.json_output import json_text
 from ktdesk.model_paths import DEMO, model_path
 from ktdesk.planned_text import compared_facts, planned_lines
-from ktdesk.planning import is_here
+from ktdesk.planning import is_whole
 from ktdesk.settings import DEMO_VARIABLE, Settings
 from ktdesk.terminal import Progress, on_one_line, tell
 from ktdesk_wizard.plan.wishes import Wishes
@@ -62,7 +62,7 @@ def source_of(model: str, wishes: Wishes, settings: Settings, options: SetupOpti
         from ktdesk_profiles.demo import load_demo_profile
 
         return DemoSource(load_demo_profile(), settings.models_folder / "demo")
-    if model == DEMO or model.endswith(".gguf") or is_here(model, settings):
+    if model == DEMO or model.endswith(".gguf") or is_whole(model, settings):
         if options.quant is not None:
             raise UsageError("--quant is for names of the catalogue or of a hub: a file has the one that it has")
         return FileSource(model_path(model, settings))

@@ -44,7 +44,7 @@ class FakeLink:
     def look(self) -> LinkState:
         return self.state
 
-    def start(self, path: Path, options: EngineOptions | None = None) -> LinkState:
+    def start(self, path: Path, options: EngineOptions | None = None, *, guards_memory: bool = True) -> LinkState:
         self.done.append(f"start {path}")
         self.state = LinkState("loading", path.stem, "http://127.0.0.1:1", str(path))
         return self.state
@@ -63,10 +63,10 @@ class FakeLink:
         return self.leave()
 
 
-def make_app(link: object | None = None, home: str | None = None) -> KtdeskApp:
+def make_app(link: object | None = None, home: str | None = None, first_place: str | None = "chat") -> KtdeskApp:
     settings = Settings(home=home or os.environ["KTDESK_HOME"])
     given = FakeLink() if link is None else link
-    return KtdeskApp(settings, lambda _: given)  # type: ignore[arg-type, return-value]
+    return KtdeskApp(settings, lambda _: given, first_place)  # type: ignore[arg-type, return-value]
 
 
 def drive(app: KtdeskApp, script: Script, size: tuple[int, int] = (80, 24)) -> None:

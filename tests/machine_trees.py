@@ -33,6 +33,9 @@ class FakeCard:
     capability: tuple[int, int] | None = None
     link: tuple[int, int, int, int] | None = None
     """Generation and width, now and at best."""
+    busy: int | None = None
+    pcie: tuple[int, int] | None = None
+    """Kilobytes a second, out and in."""
 
 
 @dataclass
@@ -80,6 +83,8 @@ class FakeNvml:
             "MemoryInfo": SimpleNamespace(total=card.total, free=card.free) if card.total else None,
             "MaxClockInfo": card.memory_mhz if arguments == (self.NVML_CLOCK_MEM,) else None,
             "MemoryBusWidth": card.bus_bits,
+            "UtilizationRates": SimpleNamespace(gpu=card.busy, memory=0) if card.busy is not None else None,
+            "PcieThroughput": card.pcie[arguments[0]] if card.pcie and arguments else None,
             "CudaComputeCapability": card.capability,
             "CurrPcieLinkGeneration": link[0],
             "CurrPcieLinkWidth": link[1],

@@ -18,6 +18,7 @@ from textual.screen import Screen
 
 from ktdesk.settings import Settings
 from ktdesk.tui.keys import KEYS, binding
+from ktdesk.tui.last_words import LastWords
 from ktdesk.tui.places import FIRST_PLACE, PLACES
 from ktdesk.tui.preferences import Preferences, PreferencesFile
 from ktdesk.tui.themes import THEMES, default_theme
@@ -39,7 +40,6 @@ class KtdeskApp(App[None]):
     ENABLE_COMMAND_PALETTE = True
     COMMAND_PALETTE_BINDING = KEYS["app.palette"].key
     MODES: ClassVar[dict[str, Callable[[], Screen[Any]]]] = {place.name: place.make for place in PLACES}  # type: ignore[assignment]
-    DEFAULT_MODE = FIRST_PLACE
     BINDINGS: ClassVar[list[BindingType]] = [
         binding("app.help", "toggle_help", priority=True),
         *(binding(place.key_name, f"show_place('{place.name}')", show=False, priority=True) for place in PLACES),
@@ -49,20 +49,29 @@ class KtdeskApp(App[None]):
 
     link_state: reactive[LinkState | None] = reactive(None)
     """How the model is; None before anybody looked."""
+    demo_words: reactive[str] = reactive("")
+    """How far the demo model is, while it is made."""
     bound_keys: reactive[dict[str, str]] = reactive(dict)
     """What the user bound anew, by the name of the key."""
 
-    def __init__(self, settings: Settings, make_link: MakeLink | None = None) -> None:
+    def __init__(self, settings: Settings, make_link: MakeLink | None = None, first_place: str | None = None) -> None:
+        """first_place: None: the setup for who never had a model here, Chat for others."""
         self.settings = settings
         self._make_link = make_link
         self._link: ModelLink | None = None
         self._looking = asyncio.Event()
-        super().__init__()
         self._file = PreferencesFile(settings.data_folder)
+        self.DEFAULT_MODE = first_place or ("setup" if self._is_new else FIRST_PLACE)  # type: ignore[misc]
+        super().__init__()
         for theme in THEMES:
             self.register_theme(theme)
         self.theme = self._wanted_theme()
         self.bound_keys = dict(self.preferences.keys)
+
+    @property
+    def _is_new(self) -> bool:
+        """Nothing was loaded or said here yet."""
+        return self.preferences.last_model is None and not (self.settings.data_folder / "conversations.db").exists()
 
     @property
     def preferences(self) -> Preferences:
@@ -145,11 +154,16 @@ class KtdeskApp(App[None]):
     async def start_demo(self) -> None:
         """Makes the demo model if it is not there, and loads it."""
         from ktdesk.model_paths import demo_path
-        from ktdesk_wizard.report import Silence
 
         self.notify("It is made where it is not there yet: about 90 MB are fetched, once.", title="Demo model")
+        report = LastWords()
+        making = asyncio.create_task(asyncio.to_thread(lambda: demo_path(self.settings, report=report)))
+        while not making.done():
+            self.demo_words = report.words
+            await asyncio.wait({making}, timeout=SECONDS_BETWEEN_LOADING_LOOKS)
+        self.demo_words = ""
         try:
-            path = await asyncio.to_thread(lambda: demo_path(self.settings, report=Silence()))
+            path = making.result()
         except Exception as error:
             self.tell_failure(error)
             return

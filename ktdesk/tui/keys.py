@@ -30,6 +30,7 @@ SERVER = "Server"
 KEYS: dict[str, Key] = {
     "app.help": Key("f1", "Help", EVERYWHERE),
     "app.chat": Key("f2", "Chat", EVERYWHERE),
+    "app.setup": Key("f3", "Setup", EVERYWHERE),
     "app.monitor": Key("f5", "Monitor", EVERYWHERE),
     "app.server": Key("f6", "Server", EVERYWHERE),
     "app.settings": Key("f7", "Settings", EVERYWHERE),
@@ -65,6 +66,8 @@ KEYS: dict[str, Key] = {
     "server.start": Key("enter", "Start again", SERVER),
     "server.copy": Key("c", "Copy the lines", SERVER),
     "server.next": Key("n", "Next client", SERVER),
+    "setup.back": Key("escape", "Back", "Setup"),
+    "setup.next": Key("enter", "Go ahead", "Setup"),
     "settings.rebind": Key("enter", "Bind anew", "Settings"),
     "settings.reset": Key("delete", "As it was", "Settings"),
 }

@@ -41,7 +41,7 @@ class PlaceScreen(Screen[None]):
         #body { height: 1fr; }
         #no-room { display: none; height: 1fr; content-align: center middle; text-align: center; }
         &.-no-room, &.-no-height {
-            #body, PlaceBar, Footer { display: none; }
+            #body, PlaceBar, Footer, HelpPanel { display: none; }
             #no-room { display: block; }
         }
     }
@@ -60,10 +60,12 @@ class PlaceScreen(Screen[None]):
     def on_mount(self) -> None:
         self.watch(self.app, "link_state", self._show_link)
         self.watch(self.app, "bound_keys", self._show_keys)
+        self.watch(self.app, "demo_words", lambda: self._show_link(self.ktdesk.link_state))
 
     def _show_link(self, state: LinkState | None) -> None:
         bar = self.query_one(PlaceBar)
-        bar.status, bar.tone = link_words(state)
+        making = self.ktdesk.demo_words
+        bar.status, bar.tone = (making, "warning") if making else link_words(state)
 
     def _show_keys(self, keys: dict[str, str]) -> None:
         self.query_one(PlaceBar).keys = keys

@@ -31,6 +31,7 @@ class Place:
 
 PLACES = (
     Place("chat", "Chat", "chat.screen:ChatScreen"),
+    Place("setup", "Setup", "setup.screen:SetupScreen"),
     Place("monitor", "Monitor", "monitor.screen:MonitorScreen"),
     Place("server", "Server", "server.screen:ServerScreen"),
     Place("settings", "Settings", "settings_screen:SettingsScreen"),

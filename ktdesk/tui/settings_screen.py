@@ -22,6 +22,21 @@ SWITCHES = {
 }
 
 
+class ThemeSelect(Select[str]):
+    HELP = """The colours of the app. Enter opens the list. `ansi-dark` and `ansi-light` take those of the terminal;
+the environment variable NO_COLOR takes all away."""
+
+
+class SettingSwitch(Switch):
+    HELP = """Enter or space turns it on or off: whether the last model is loaded as ktdesk starts, and whether
+reasoning is unfolded while it comes."""
+
+
+class PaceInput(Input):
+    HELP = """How often a streaming answer is drawn at most, from 1 to 30 times a second. Fewer takes less of the
+processor, which the model needs. Enter keeps it."""
+
+
 class KeyTable(DataTable[Text]):
     """Every key, what it does and where."""
 
@@ -66,14 +81,16 @@ class SettingsScreen(PlaceScreen):
                 with Horizontal():
                     yield Label("Colours")
                     names = sorted(self.app.available_themes, key=lambda name: (not name.startswith("ktdesk"), name))
-                    yield Select([(name, name) for name in names], value=self.app.theme, allow_blank=False, id="theme")
+                    yield ThemeSelect(
+                        [(name, name) for name in names], value=self.app.theme, allow_blank=False, id="theme"
+                    )
                 for name, text in SWITCHES.items():
                     with Horizontal():
                         yield Label(text)
-                        yield Switch(getattr(now, name), id=name)
+                        yield SettingSwitch(getattr(now, name), id=name)
                 with Horizontal():
                     yield Label("Pictures a second of a streaming answer")
-                    yield Input(f"{now.renders_per_second:g}", type="number", id="renders_per_second")
+                    yield PaceInput(f"{now.renders_per_second:g}", type="number", id="renders_per_second")
                 yield Static(f"Kept in {self.ktdesk.settings.data_folder / 'app.yaml'}", id="file", markup=False)
             yield KeyTable(id="keys", cursor_type="row", zebra_stripes=True)
 

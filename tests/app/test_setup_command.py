@@ -117,3 +117,15 @@ def test_names_that_no_hub_knows_are_one_line(ktdesk: RunKtdesk, hub: LoopbackHu
         assert message in result.error
     result = ktdesk("setup", tiny_model("qwen3moe"), "--quant", "F32", "--yes")
     assert "a file has the one that it has" in result.error
+
+
+def test_a_model_of_which_a_part_is_here_is_fetched_to_its_end(
+    ktdesk: RunKtdesk, hub: LoopbackHub, tiny_model: ModelNamed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "nobody"))
+    hub.add("owner/Tiny-GGUF", "tiny-F32.gguf", tiny_model("qwen3moe").read_bytes())
+    assert ktdesk("setup", "owner/Tiny-GGUF:F32", "--yes").code == ExitCode.OK
+    (file,) = Path(os.environ["KTDESK_HOME"]).glob("models/owner/*/tiny-F32.gguf")
+    file.unlink()
+    assert ktdesk("setup", "owner/Tiny-GGUF:F32", "--yes").code == ExitCode.OK
+    assert file.exists()

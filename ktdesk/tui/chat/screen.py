@@ -501,6 +501,7 @@ class ChatScreen(PlaceScreen):
         steps: dict[str, Callable[[], object]] = {
             "restart": self._restart,
             "demo": self.ktdesk.start_demo,
+            "setup": lambda: self.ktdesk.action_show_place("setup"),
             "again": self.action_again,
             "options": self.action_options,
             "save": self._save_again,

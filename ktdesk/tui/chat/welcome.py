@@ -25,7 +25,8 @@ class Welcome(Middle):
         Static { text-align: center; width: 100%; height: auto; }
         #welcome-title { color: $primary; text-style: bold; }
         #welcome-text { color: $foreground 75%; margin: 1 4; }
-        Button { display: none; }
+        Center { height: auto; }
+        Button { display: none; margin-top: 1; }
         &.-none Button, &.-failed Button { display: block; }
     }
     """
@@ -41,6 +42,8 @@ class Welcome(Middle):
         yield Static(id="welcome-text", markup=False)
         with Center():
             yield Button("Start the demo model", name="demo", variant="primary")
+        with Center():
+            yield Button("Set up another model", name="setup")
 
     @property
     def first_step(self) -> str | None:

@@ -12,6 +12,8 @@ from textual.containers import Horizontal, VerticalScroll
 from textual.widgets import Static
 
 from ktdesk.amounts import bytes_text, speed_text
+from ktdesk.card_watching import CardWatcher
+from ktdesk.tui.monitor.card_graphs import CardGraphs
 from ktdesk.tui.monitor.graph import Graph
 from ktdesk.tui.monitor.heat_map import HeatMap
 from ktdesk.tui.place_screen import PlaceScreen
@@ -53,6 +55,7 @@ class MonitorScreen(PlaceScreen):
         self._watcher: Watcher | None = None
         self._own = psutil.Process()
         self._num_looks = 0
+        self._cards: CardWatcher | None = None
 
     def compose_body(self) -> ComposeResult:
         with Everything(id="all"):
@@ -63,9 +66,19 @@ class MonitorScreen(PlaceScreen):
             with Horizontal(classes="graphs"):
                 yield Graph("Prompts", id="prompts")
                 yield Graph("Cores", 100.0, id="cores")
+            yield CardGraphs()
             yield Static(id="facts", markup=False)
             yield Static(id="words", markup=False)
             yield HeatMap(id="heat")
+
+    @property
+    def own_percent(self) -> float:
+        """Of a core, since the last look: what the app takes itself."""
+        return float(self._own.cpu_percent())
+
+    def on_unmount(self) -> None:
+        if self._cards is not None:
+            self._cards.close()
 
     def on_screen_resume(self) -> None:
         self._own.cpu_percent()
@@ -80,10 +93,17 @@ class MonitorScreen(PlaceScreen):
             watcher = self._watcher_now()
             moment = None if watcher is None else await asyncio.to_thread(watcher.look)
             self._show(moment)
+            await self._show_cards()
             if watcher is not None and moment is not None and self._num_looks % LOOKS_BETWEEN_HEATS == 0:
                 self._show_heat(await asyncio.to_thread(watcher.experts))
             self._num_looks += 1
             await asyncio.sleep(SECONDS_BETWEEN_LOOKS)
+
+    async def _show_cards(self) -> None:
+        """They are there without a server, too."""
+        if self._cards is None:
+            self._cards = await asyncio.to_thread(CardWatcher)
+        await self.query_one(CardGraphs).show(await asyncio.to_thread(self._cards.look))
 
     def _watcher_now(self) -> Watcher | None:
         """Of the server that the app is linked to."""
@@ -109,7 +129,7 @@ class MonitorScreen(PlaceScreen):
         mean = sum(percents.values()) / max(len(percents), 1)
         self._graph("cores").add(mean, cores_words(moment))
         self._graph("memory").add(self._read_share(moment), memory_words(moment))
-        self.query_one("#facts", Static).update(facts_words(moment, self._own.cpu_percent()))
+        self.query_one("#facts", Static).update(facts_words(moment, self.own_percent))
 
     def _clear(self) -> None:
         """What was there is no more: numbers of before would pass for those of now."""

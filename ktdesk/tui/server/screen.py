@@ -34,6 +34,11 @@ class ActionButton(Button):
 client library to it. `s` stops it, Start again loads the same model, `n` shows another client, `c` copies its lines."""
 
 
+class ServerLog(Log):
+    HELP = """What the server writes, the newest below. Up, down, Page Up and Page Down scroll; ctrl+c copies what is
+marked. The whole file is named above."""
+
+
 class ServerScreen(PlaceScreen):
     """Of the server that the app is linked to."""
 
@@ -74,7 +79,7 @@ class ServerScreen(PlaceScreen):
                     yield ActionButton(word, id=name, compact=True)
             yield Static(id="client", markup=False)
             yield Static(id="snippet", markup=False)
-            yield Log(id="log", max_lines=2000, auto_scroll=True)
+            yield ServerLog(id="log", max_lines=2000, auto_scroll=True)
 
     def on_screen_resume(self) -> None:
         self._watch()

@@ -40,7 +40,7 @@ class FailureBar(Horizontal):
         """steps: what is posted, and the button's word."""
         self.query_one(Static).update(text)
         self.remove_children(Button)
-        self.mount(*(Button(word, name=step, compact=True) for step, word in steps.items()))
+        self.mount(*(Button(word, name=step, classes=f"-{step}", compact=True) for step, word in steps.items()))
         self.first_step = next(iter(steps), None)
         self.add_class("-shown")
 

@@ -9,7 +9,7 @@ from textual.widget import Widget
 from ktdesk.tui.keys import KEYS
 from ktdesk.tui.places import PLACES
 
-TITLES_WIDTH = 84
+TITLES_WIDTH = 78
 """From here on there is room for all titles and the model."""
 
 

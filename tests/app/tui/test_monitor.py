@@ -6,15 +6,18 @@ from pathlib import Path
 
 import pytest
 from driving import FakeLink, click, drive, make_app, shown, until
+from machine_trees import FakeCard, FakeNvml
 from textual.pilot import Pilot
 from textual.widgets import Button
 
+from ktdesk.card_watching import CardMoment, CardWatcher
 from ktdesk.model_link import LinkState
 from ktdesk.server_records import ServerRecord
 from ktdesk.tui.monitor.graph import bar_row
 from ktdesk.tui.monitor.heat_map import heat_lines
 from ktdesk.tui.server.screen import LogTail
 from ktdesk.watching import ExpertHeat, Moment
+from ktdesk_wizard.probe.nvml import Nvml
 
 MOMENT = Moment(
     tok_s=43.7, num_decoding=2, num_waiting=1, num_open_requests=3, read_bytes_s=16.9e9, bandwidth_share=0.84,
@@ -108,6 +111,30 @@ def test_server_stops_and_starts_again(link: FakeLink) -> None:
         await click(pilot, "#start", lambda: "start /models/my-moe.gguf" in link.done)
 
     drive(make_app(link), script, (120, 40))
+
+
+def test_cards_are_asked_by_the_reader_of_the_probe_and_what_they_do_not_say_is_not_known() -> None:
+    cards = [FakeCard("a", 48 << 30, 17 << 30, busy=63, pcie=(9_000, 2_000)), FakeCard("b", 0, 0)]
+    watcher = CardWatcher(lambda: Nvml(FakeNvml(cards)))
+    first, second = watcher.look()
+    assert first == CardMoment(0, 63.0, 31 << 30, 48 << 30, 11e6)
+    assert second == CardMoment(1, None, None, None, None)
+    watcher.close()
+    assert watcher.look() == ()
+    assert CardWatcher(lambda: Nvml(FakeNvml(failure="no driver"))).look() == ()
+
+
+def test_monitor_has_graphs_of_the_cards_that_are_there(link: FakeLink, monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml = FakeNvml([FakeCard("a", 48 << 30, 17 << 30, busy=63), FakeCard("b", 0, 0)])
+    monkeypatch.setattr("ktdesk.tui.monitor.screen.CardWatcher", lambda: CardWatcher(lambda: Nvml(nvml)))
+
+    async def script(pilot: Pilot[None]) -> None:
+        await pilot.press("f5")
+        await until(pilot, lambda: "63 % busy" in shown(pilot.app))
+        assert "31.0 GiB of 48.0 GiB" in shown(pilot.app)
+        assert "GPU 1 PCIe  not told" in shown(pilot.app)
+
+    drive(make_app(link), script, (140, 40))
 
 
 def test_bars_are_as_high_as_their_share_of_the_ceiling() -> None:

@@ -8,13 +8,20 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-SNAPSHOTS = Path(__file__).parent / "__snapshots__" / "test_snapshots"
+SNAPSHOTS = Path(__file__).parent / "__snapshots__"
 PICTURES = {
-    "chat": "test_chat_with_an_answer[140x40]",
-    "chat-small": "test_chat_with_a_message_chosen_and_reasoning_unfolded[80x24]",
-    "chat-options": "test_options_of_a_chat[140x40]",
-    "settings": "test_settings[140x40]",
-    "help": "test_help[140x40]",
+    "chat": "test_snapshots/test_chat_with_an_answer[140x40]",
+    "chat-small": "test_snapshots/test_chat_with_a_message_chosen_and_reasoning_unfolded[80x24]",
+    "chat-options": "test_snapshots/test_options_of_a_chat[140x40]",
+    "settings": "test_snapshots/test_settings[140x40]",
+    "help": "test_snapshots/test_help[140x40]",
+    "setup-machine": "test_setup_snapshots/test_machine[140x40]",
+    "setup-models": "test_setup_snapshots/test_models[140x40]",
+    "setup-plan": "test_setup_snapshots/test_plan[140x40]",
+    "setup-download": "test_setup_snapshots/test_download[80x24]",
+    "setup-load": "test_setup_snapshots/test_load_and_measure[80x24]",
+    "monitor": "test_watching_snapshots/test_monitor[140x40]",
+    "server": "test_watching_snapshots/test_server[140x40]",
 }
 """Name in docs/pictures, and of the snapshot. After a change: copy the snapshot there."""
 

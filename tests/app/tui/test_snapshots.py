@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from driving import FakeLink, make_app, shown, until
+from driving import FakeLink, shown, until
 from fake_chat_server import Script, content, fake_chat_server, reasoning
+from pictures import SIZES, Compare, compare, settle
 from textual.pilot import Pilot
 
 from ktdesk.conversations.messages import Attachment, Conversation, Measured, Message
@@ -18,9 +18,6 @@ from ktdesk.model_link import LinkState
 from ktdesk.tui.chat.screen import ChatScreen
 from ktdesk.ui_benchmark.scripted_server import PASSAGE
 
-SIZES = pytest.mark.parametrize("size", [(80, 24), (140, 40)], ids=lambda size: f"{size[0]}x{size[1]}")
-Compare = Callable[..., bool]
-PilotScript = Callable[[Pilot[None]], Awaitable[None]]
 READY = LinkState("ready", "Qwen3-30B-A3B", "http://127.0.0.1:1", "/models/q.gguf", 100.0, context=32_768)
 LOADING = LinkState("loading", "Qwen3-30B-A3B", "http://127.0.0.1:1", "/models/q.gguf", 43.0)
 MEASURED = Measured(1_203, 311, 900, 0.42, 0.37, 7.1)
@@ -68,26 +65,6 @@ async def open_conversation(pilot: Pilot[None], *, with_list: bool) -> None:
     await pilot.pause(0.1)
 
 
-async def settle(pilot: Pilot[None]) -> None:
-    """Until the picture stays the same for a while: a busy machine takes its time."""
-    last, num_same = "", 0
-    while num_same < 5:
-        await pilot.pause(0.1)
-        now = shown(pilot.app)
-        last, num_same = now, num_same + 1 if now == last else 0
-
-
-def compare(
-    snap_compare: Compare, link: LinkState, size: tuple[int, int], script: Callable[..., Awaitable[None]]
-) -> None:
-    async def settled(pilot: Pilot[None]) -> None:
-        await until(pilot, lambda: pilot.app.link_state is not None)  # type: ignore[attr-defined]
-        await script(pilot)
-        await settle(pilot)
-
-    assert snap_compare(make_app(FakeLink(link)), terminal_size=size, run_before=settled)
-
-
 @SIZES
 def test_chat_with_an_answer(snap_compare: Compare, size: tuple[int, int]) -> None:
     keep_conversation()
@@ -95,7 +72,7 @@ def test_chat_with_an_answer(snap_compare: Compare, size: tuple[int, int]) -> No
     async def script(pilot: Pilot[None]) -> None:
         await open_conversation(pilot, with_list=size[0] > 100)
 
-    compare(snap_compare, READY, size, script)
+    compare(snap_compare, FakeLink(READY), size, script)
 
 
 @SIZES
@@ -106,7 +83,7 @@ def test_chat_with_a_message_chosen_and_reasoning_unfolded(snap_compare: Compare
         await open_conversation(pilot, with_list=False)
         await pilot.press("escape", "space", "home")
 
-    compare(snap_compare, READY, size, script)
+    compare(snap_compare, FakeLink(READY), size, script)
 
 
 @SIZES
@@ -114,14 +91,14 @@ def test_chat_before_a_model(snap_compare: Compare, size: tuple[int, int]) -> No
     async def script(pilot: Pilot[None]) -> None:
         await pilot.press(*"Hi")
 
-    compare(snap_compare, LinkState(), size, script)
+    compare(snap_compare, FakeLink(), size, script)
 
 
 def test_chat_while_the_model_loads(snap_compare: Compare) -> None:
     async def script(pilot: Pilot[None]) -> None:
         await pilot.press(*"Hi", "enter")
 
-    compare(snap_compare, LOADING, (80, 24), script)
+    compare(snap_compare, FakeLink(LOADING), (80, 24), script)
 
 
 @SIZES
@@ -137,7 +114,7 @@ def test_chat_after_the_server_died(
 
     deltas = [*reasoning("It greets. "), *content("Hello, and", 10)]
     with fake_chat_server(Script([*deltas, {"content": "x"}], dies_after=len(deltas))) as server:
-        compare(snap_compare, server.link_state, size, script)
+        compare(snap_compare, FakeLink(server.link_state), size, script)
 
 
 @SIZES
@@ -148,7 +125,7 @@ def test_options_of_a_chat(snap_compare: Compare, size: tuple[int, int]) -> None
         await settle(pilot)
         pilot.app.screen.query_one(".dialog").scroll_home(animate=False, immediate=True)  # the cursor scrolls, at times
 
-    compare(snap_compare, READY, size, script)
+    compare(snap_compare, FakeLink(READY), size, script)
 
 
 @SIZES
@@ -159,7 +136,7 @@ def test_settings(snap_compare: Compare, size: tuple[int, int]) -> None:
         await until(pilot, lambda: pilot.app.current_mode == "settings")
         pilot.app.screen.query_one("#file").update("Kept in app.yaml in the data folder")  # type: ignore[attr-defined]
 
-    compare(snap_compare, READY, size, script)
+    compare(snap_compare, FakeLink(READY), size, script)
 
 
 @SIZES
@@ -168,7 +145,7 @@ def test_help(snap_compare: Compare, size: tuple[int, int]) -> None:
         await pilot.press("f1")
         await until(pilot, lambda: pilot.app.screen.query("HelpPanel"))
 
-    compare(snap_compare, READY, size, script)
+    compare(snap_compare, FakeLink(READY), size, script)
 
 
 @pytest.mark.parametrize("theme", ["ansi-dark", "ktdesk-light"])
@@ -179,11 +156,11 @@ def test_colours(snap_compare: Compare, theme: str, monkeypatch: pytest.MonkeyPa
     async def script(pilot: Pilot[None]) -> None:
         await open_conversation(pilot, with_list=False)
 
-    compare(snap_compare, READY, (80, 24), script)
+    compare(snap_compare, FakeLink(READY), (80, 24), script)
 
 
 def test_a_terminal_without_room(snap_compare: Compare) -> None:
     async def script(pilot: Pilot[None]) -> None:
         pass
 
-    compare(snap_compare, READY, (20, 5), script)
+    compare(snap_compare, FakeLink(READY), (20, 5), script)

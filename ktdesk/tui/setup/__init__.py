@@ -1,0 +1,1 @@
+"""The place that sets a model up: machine, model, plan, download, load."""

@@ -1,0 +1,69 @@
+"""The first step: what this machine is, and what would make it faster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from textual import on
+from textual.app import ComposeResult
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.message import Message
+from textual.widgets import Button, Static
+
+from ktdesk.tui.markdown.harmless import harmless
+from ktdesk.tui.setup.machine_words import findings_content, machine_content
+
+if TYPE_CHECKING:
+    from ktdesk_wizard.doctor.diagnosis import Finding
+    from ktdesk_wizard.probe.machine_facts import MachineFacts
+
+
+class MachineButton(Button):
+    HELP = """What ktdesk found out about this machine. Speeds of models are computed from it, so memory and processor
+are measured once, for about ten seconds. Enter goes on to the models, also while that lasts."""
+
+
+class MachinePane(Vertical):
+    DEFAULT_CSS = """
+    MachinePane {
+        VerticalScroll { height: 1fr; padding: 0 1; }
+        Static { height: auto; }
+        #help-title { text-style: bold; margin-top: 1; }
+    }
+    """
+
+    class Asked(Message):
+        def __init__(self, what: str) -> None:
+            super().__init__()
+            self.what = what
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll(can_focus=False):
+            yield Static("looks at this machine …", id="machine-facts", markup=False)
+            yield Static("", id="help-title", markup=False)
+            yield Static("", id="findings", markup=False)
+        with Horizontal(classes="setup-buttons"):
+            yield MachineButton("Choose a model", id="choose", variant="primary", compact=True)
+            yield MachineButton("Go on", id="resume", compact=True)
+            yield MachineButton("Measure again", id="measure", compact=True)
+
+    def on_mount(self) -> None:
+        self.query_one("#resume").display = False
+
+    def show(self, facts: MachineFacts, findings: Sequence[Finding], *, is_measuring: bool) -> None:
+        self.query_one("#machine-facts", Static).update(machine_content(facts, is_measuring=is_measuring))
+        self.query_one("#help-title", Static).update("What would help")
+        self.query_one("#findings", Static).update(findings_content(findings))
+        self.query_one("#measure", Button).disabled = is_measuring
+
+    def offer(self, unfinished: str | None) -> None:
+        """To go on with a setup that was interrupted."""
+        button = self.query_one("#resume", Button)
+        button.display = unfinished is not None
+        button.label = f"Go on with {harmless(unfinished or '')}"
+
+    @on(Button.Pressed)
+    def _ask(self, event: Button.Pressed) -> None:
+        event.stop()
+        self.post_message(self.Asked(str(event.button.id)))

@@ -1,0 +1,80 @@
+"""A plan in words: its verdict, speeds as intervals, what lies where, and what was decided against."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from textual.content import Content
+
+from ktdesk.amounts import bytes_text
+from ktdesk.tui.markdown.harmless import harmless
+
+if TYPE_CHECKING:
+    from ktdesk_wizard.plan.plan import Plan, Prediction, Rejected
+
+LABEL_WIDTH = 12
+VERDICT_STYLES = {
+    "fits": "$success bold",
+    "fits if you free memory": "$warning bold",
+    "does not fit": "$error bold",
+    "unknown": "bold",
+}
+
+
+def head_content(plan: Plan) -> Content:
+    about = "about " if plan.is_estimate else ""
+    title = f"{harmless(plan.model)}, {plan.quantization}, {about}{bytes_text(plan.file_bytes)}"
+    verdict = plan.verdict
+    lines = [
+        Content.styled(title, "bold"),
+        Content.assemble((verdict.kind, VERDICT_STYLES[verdict.kind]), f": {harmless(verdict.message)}"),
+    ]
+    if verdict.change:
+        lines.append(_line("would fit", f"with {harmless(verdict.change)}"))
+    return Content("\n").join(lines)
+
+
+def speed_content(plan: Plan) -> Content:
+    lines = [
+        _line("Prompts", speed_words(plan.prefill)),
+        _line("Answers", speed_words(plan.decode)),
+        _line("full context", speed_words(plan.decode_deep)),
+        *(_line("Placement" if not number else "", line) for number, line in enumerate(placement_lines(plan))),
+    ]
+    return Content("\n").join(lines)
+
+
+def speed_words(prediction: Prediction) -> str:
+    low, high = prediction.min_tok_s, prediction.max_tok_s
+    if low is None or high is None or prediction.tok_s is None:
+        return harmless(prediction.basis.partition(";")[0])
+    limit = f", limited by {prediction.limiting_lane}" if prediction.limiting_lane else ""
+    digits = 0 if high >= 20 else 1
+    return f"{low:,.{digits}f} to {high:,.{digits}f} tok/s, likely {prediction.tok_s:,.{digits}f}{limit}"
+
+
+def placement_lines(plan: Plan) -> list[str]:
+    lines = [f"{plan.num_threads} threads, {plan.isa}, compute {plan.compute}; cache in {plan.cache_type}"]
+    if len(plan.nodes) > 1:
+        lines += [
+            f"node {share.node}: {share.num_threads} threads, {bytes_text(share.weight_bytes)} of weights"
+            for share in plan.nodes
+        ]
+    for part in plan.gpu_parts:
+        layers = f"layers {part.first_layer} to {part.last_layer}"
+        lines.append(f"card {part.gpu}: {layers}, {part.experts_per_layer} routed experts of each")
+    return lines
+
+
+def alternatives_content(rejected: Sequence[Rejected]) -> Content:
+    lines = [Content.assemble((harmless(each.what), "bold"), f": {harmless(each.why)}") for each in rejected]
+    return Content("\n").join(lines)
+
+
+def notes_content(plan: Plan) -> Content:
+    return Content.styled("\n".join(f"{harmless(note)}." for note in plan.notes), "$warning")
+
+
+def _line(label: str, value: str) -> Content:
+    return Content.assemble((f"{label:<{LABEL_WIDTH}} ", "$foreground 75%"), value)

@@ -1,0 +1,395 @@
+"""Setup: from this machine to a model that answers, step by step. The work is a `Setup` of the wizard."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from importlib import import_module
+from typing import TYPE_CHECKING, ClassVar, TypeVar
+
+from textual import on, work
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.widgets import ContentSwitcher
+
+from ktdesk.tui.keys import binding
+from ktdesk.tui.place_screen import PlaceScreen
+from ktdesk.tui.setup.download_pane import DownloadPane
+from ktdesk.tui.setup.failing import failure_words, next_steps
+from ktdesk.tui.setup.load_pane import LoadPane
+from ktdesk.tui.setup.machine_pane import MachinePane
+from ktdesk.tui.setup.models_pane import ModelsPane
+from ktdesk.tui.setup.plan_pane import PlanPane
+from ktdesk.tui.setup.state_words import state_words
+from ktdesk.tui.setup.steps_bar import NAMES, StepsBar
+from ktdesk.tui.widgets.failure_bar import FailureBar
+from ktdesk_wizard.errors import WizardError
+
+if TYPE_CHECKING:
+    from ktdesk.guided_setup import GuidedSetup, SetupChoice
+    from ktdesk.model_choices import ModelChoice
+    from ktdesk.model_link import LinkState
+    from ktdesk.settings import Settings
+    from ktdesk.tui.setup.machine import Machine
+
+Found = TypeVar("Found")
+SECONDS_BETWEEN_LOOKS = 0.15
+FOCUS = {"machine": "#choose", "models": "ModelTable", "plan": "#accept", "download": "#pause", "load": "#cancel"}
+
+
+class SetupScreen(PlaceScreen):
+    PLACE = "setup"
+    AUTO_FOCUS: ClassVar[str] = "#choose"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        binding("setup.back", "back"),
+        binding("setup.next", "next", show=False),
+    ]
+    DEFAULT_CSS = """
+    SetupScreen {
+        ContentSwitcher { height: 1fr; }
+        .setup-buttons { height: auto; padding: 0 1; }
+        .setup-buttons Button { margin-right: 1; height: 1; border: none; min-width: 10; }
+    }
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._machine: Machine | None = None
+        self._guided: GuidedSetup | None = None
+        self._title = ""
+        """Of the model that is set up."""
+        self._choices: list[ModelChoice] = []
+        self._unfinished: list[SetupChoice] = []
+        self._loads = ""
+        """The path of what the server loads for it; nothing where it does not."""
+        self._guards_memory = True
+
+    def compose_body(self) -> ComposeResult:
+        yield StepsBar()
+        with ContentSwitcher(initial="machine"):
+            yield MachinePane(id="machine")
+            yield ModelsPane(id="models")
+            yield PlanPane(id="plan")
+            yield DownloadPane(id="download")
+            yield LoadPane(id="load")
+        yield FailureBar()
+
+    def on_mount(self) -> None:
+        self.watch(self.app, "link_state", self._link_changed)
+        self._look_at_machine()
+
+    def on_screen_resume(self) -> None:
+        self._list_models()
+
+    def on_unmount(self) -> None:
+        """What comes is kept as far as it came."""
+        if self._guided is not None:
+            self._guided.stop()
+            self._guided.join()
+
+    # Going about
+
+    @property
+    def here(self) -> str:
+        return self.query_one(StepsBar).here
+
+    def go(self, step: str) -> None:
+        bar = self.query_one(StepsBar)
+        bar.reached |= {step}
+        bar.here = step
+        self.query_one(ContentSwitcher).current = step
+        self.set_focus(None)
+        self.query_one(f"#{step} {FOCUS[step]}").focus()
+
+    @on(StepsBar.Chosen)
+    def _go_to(self, event: StepsBar.Chosen) -> None:
+        self.go(event.step)
+
+    def action_back(self) -> None:
+        index = NAMES.index(self.here)
+        if index:
+            self.go(NAMES[index - 1])
+
+    def action_next(self) -> None:
+        """Enter, where what has the focus has no use for it."""
+        if self.here == "plan":
+            self.query_one(PlanPane).accept()
+
+    async def _aside(self, job: Callable[..., Found], *arguments: object) -> Found:
+        """What blocks, in a thread. Where the app ended meanwhile, nothing goes on after it."""
+        found = await asyncio.to_thread(job, *arguments)
+        if not self.query("#plan-state"):
+            raise asyncio.CancelledError
+        return found
+
+    # Machine and models
+
+    @work(exclusive=True, group="machine")
+    async def _look_at_machine(self, *, again: bool = False) -> None:
+        pane = self.query_one(MachinePane)
+        known = self._machine
+        machine = await self._aside(_machine_of, self.ktdesk.settings) if known is None else known
+        self._machine = machine
+        try:
+            await self._aside(machine.look)
+            assert machine.facts is not None
+            measures = again or not machine.is_measured
+            pane.show(machine.facts, machine.findings, is_measuring=measures)
+            self._judge()
+            if measures:
+                await self._aside(machine.measure)
+                pane.show(machine.facts, machine.findings, is_measuring=False)
+                self._judge()
+                self._show_estimate()
+        except (WizardError, OSError) as error:
+            self._tell(error, {"measure": "Try again", "models": "Go on without"})
+
+    @work(exclusive=True, group="models")
+    async def _list_models(self) -> None:
+        settings = self.ktdesk.settings
+        try:
+            self._unfinished, self._choices = await self._aside(_listed, settings)
+        except (WizardError, OSError) as error:
+            self.tell(error)
+            return
+        begun = self._unfinished[0].named if self._unfinished and self._guided is None else None
+        self.query_one(MachinePane).offer(begun)
+        self.query_one(ModelsPane).show(self._choices)
+        self._judge()
+
+    @work(exclusive=True, group="judge")
+    async def _judge(self) -> None:
+        """One after the other: the list is used meanwhile."""
+        facts = None if self._machine is None else self._machine.facts
+        pane = self.query_one(ModelsPane)
+        if facts is None:
+            return
+        from ktdesk.model_outlook import outlook_or_problem  # there was a look at the machine: it is loaded
+
+        for choice in self._choices:
+            judged = await self._aside(outlook_or_problem, choice, facts, self.ktdesk.settings)
+            pane.judge({choice.name: judged})
+
+    @on(MachinePane.Asked)
+    def _do_with_machine(self, event: MachinePane.Asked) -> None:
+        self._take(event.what)
+
+    @on(ModelsPane.Chosen)
+    @work(exclusive=True, group="choice")
+    async def _plan_model(self, event: ModelsPane.Chosen) -> None:
+        await self._aside(import_module, "ktdesk.guided_setup")
+        from ktdesk.guided_setup import SetupChoice
+
+        begun = next((each for each in self._unfinished if each.named == event.choice.name), None)
+        self._begin(begun or SetupChoice(event.choice.name), event.choice.title)
+
+    # The setup
+
+    def _begin(self, choice: SetupChoice, title: str) -> None:
+        """Of a model, anew or from where it was."""
+        from ktdesk.guided_setup import GuidedSetup
+
+        self.query_one(FailureBar).clear()
+        if self._guided is not None:
+            self._guided.stop()
+        is_other = self._guided is None or self._guided.choice.model != choice.model
+        self._title, self._loads = title, ""
+        self._guided = GuidedSetup(choice, self.ktdesk.settings)
+        if is_other or not choice.is_confirmed:
+            self.query_one(StepsBar).reached = frozenset({"machine", "models", "plan"})
+            self.query_one(PlanPane).begin(title)
+            self.go("plan")
+            self._show_estimate()
+        self._watch_setup(self._guided)
+
+    def _show_estimate(self) -> None:
+        """Of a model of the catalogue, as long as its header was not read."""
+        pane, guided, machine = self.query_one(PlanPane), self._guided, self._machine
+        if guided is None or machine is None or not pane.is_estimated:
+            return
+        estimate = machine.estimate(guided.choice)
+        if estimate is not None:
+            pane.show(estimate)
+
+    @work(exclusive=True, group="setup")
+    async def _watch_setup(self, guided: GuidedSetup) -> None:
+        if self._machine is not None:
+            self.query_one(PlanPane).show_state("waits until the machine is measured …")
+            await self._aside(self._machine.wait)
+        guided.begin()
+        is_planned = False
+        while guided.is_alive:
+            if not is_planned and guided.what_if is not None:
+                is_planned = True
+                self._show_plan(guided)
+            self._show_setup(guided)
+            await self._aside(guided.wait, SECONDS_BETWEEN_LOOKS)
+        if not is_planned and guided.what_if is not None:
+            self._show_plan(guided)
+        self._show_setup(guided)
+        self._end(guided)
+
+    @work(exclusive=True, group="offers")
+    async def _show_plan(self, guided: GuidedSetup) -> None:
+        pane, what_if = self.query_one(PlanPane), guided.what_if
+        assert what_if is not None
+        pane.show(what_if)
+        with_offers = await self._aside(guided.what_if_of_repository)
+        if with_offers is not None and with_offers.offered and guided is self._guided:
+            pane.show(with_offers)
+
+    def _show_setup(self, guided: GuidedSetup) -> None:
+        pull = guided.step("pull")
+        self.query_one(PlanPane).show_state(state_words(guided.steps))
+        self.query_one(DownloadPane).show(self._title, pull, is_paused=guided.stage == "stopped")
+        if pull.state == "running" and self.here == "plan":
+            self.go("download")
+        if guided.choice.is_measured and pull.state == "done":
+            self.query_one(LoadPane).show_steps(self._title, guided.steps)
+            if self.here in ("plan", "download"):
+                self.go("load")
+
+    @on(PlanPane.Accepted)
+    def _go_ahead(self, event: PlanPane.Accepted) -> None:
+        guided = self._guided
+        if guided is None:
+            return
+        own = None if guided.what_if is None else self.query_one(PlanPane).own_quantization
+        quantization = guided.choice.quantization if event.quantization == own else event.quantization
+        wanted = replace(guided.choice, wishes=event.wishes, quantization=quantization)
+        if guided.stage == "asking" and wanted == guided.choice and not event.insists:
+            guided.confirm(is_measured=event.is_measured)
+            return
+        insists = event.insists or guided.choice.insists
+        self._begin(
+            replace(wanted, insists=insists, is_confirmed=True, is_measured=event.is_measured), self._title
+        )  # fmt: skip
+
+    def _end(self, guided: GuidedSetup) -> None:
+        if guided is not self._guided:
+            return
+        if guided.stage == "done":
+            self.query_one(LoadPane).show_outcome(guided.outcome)
+            self._load(guided)
+        elif guided.failure is not None:
+            step, failure = guided.failure
+            self._tell(failure_words(step, failure), next_steps(step, failure))
+
+    @on(DownloadPane.Asked)
+    @on(LoadPane.Asked)
+    def _do_with_setup(self, event: DownloadPane.Asked | LoadPane.Asked) -> None:
+        self._take(event.what)
+
+    # Loading
+
+    def _load(self, guided: GuidedSetup) -> None:
+        """In the server, for Chat."""
+        path, plan, wishes = guided.path, guided.plan, guided.choice.wishes
+        assert path is not None
+        assert plan is not None
+        from ktdesk.options import EngineOptions
+
+        options = EngineOptions(
+            context=plan.context, threads=wishes.num_threads, compute=wishes.compute, cache_type=wishes.cache_type
+        )
+        self._loads, guards = str(path), self._guards_memory and not guided.choice.insists
+        self.go("load")
+        self.ktdesk.change_link(lambda link: link.start(path, options, guards_memory=guards))
+
+    def _link_changed(self, state: LinkState | None) -> None:
+        if not self._loads or state is None or state.path != self._loads:
+            return
+        self.query_one(LoadPane).show_link(state)
+        if state.is_ready:
+            self._loads = ""
+            self.query_one(StepsBar).reached |= {"load"}
+            if self.app.screen is self:
+                self.ktdesk.action_show_place("chat")
+        elif state.stage in ("failed", "gone"):
+            steps = {"load": "Try again", "plan": "Change the plan", "models": "Another model"}
+            if "--no-memory-guard" in state.reason:
+                steps = {"unguarded": "Load it all the same", **steps}
+            self._tell(state.reason.replace(" (--no-memory-guard loads it all the same)", ""), steps)
+
+    # What was told, and what can be done
+
+    def _tell(self, error: BaseException | str, steps: dict[str, str]) -> None:
+        from ktdesk.failures import describe
+
+        self.query_one(FailureBar).tell(error if isinstance(error, str) else describe(error), **steps)
+        button = self.query("FailureBar Button").first()
+        button.focus()
+
+    @on(FailureBar.Chosen)
+    def _take_step(self, event: FailureBar.Chosen) -> None:
+        event.stop()
+        self._take(event.step)
+
+    def _take(self, step: str) -> None:
+        self.query_one(FailureBar).clear()
+        jobs: dict[str, Callable[[], object]] = {
+            "choose": lambda: self.go("models"),
+            "models": lambda: self.go("models"),
+            "plan": lambda: self.go("plan"),
+            "measure": lambda: self._look_at_machine(again=True),
+            "resume": self._resume,
+            "retry": self._resume,
+            "insist": self._insist,
+            "pause": self._stop,
+            "cancel": self._cancel,
+            "skip": self._skip,
+            "load": self._load_again,
+            "unguarded": self._load_unguarded,
+        }
+        jobs[step]()
+
+    def _stop(self) -> None:
+        if self._guided is not None:
+            self._guided.stop()
+
+    def _resume(self) -> None:
+        """The same again, from where it was; or what was begun before the app was."""
+        if self._guided is not None:
+            self._begin(self._guided.choice, self._title)
+        elif self._unfinished:
+            self._begin(self._unfinished[0], self._unfinished[0].named)
+
+    def _insist(self) -> None:
+        if self._guided is not None:
+            self._begin(replace(self._guided.choice, insists=True, is_confirmed=True), self._title)
+
+    def _skip(self) -> None:
+        if self._guided is not None:
+            self._guided.skip()
+
+    def _cancel(self) -> None:
+        """Loading, by whom ever."""
+        if self._loads:
+            self._loads = ""
+            self.ktdesk.change_link(lambda link: link.leave())
+        else:
+            self._stop()
+        self.go("plan")
+
+    def _load_again(self) -> None:
+        if self._guided is not None and self._guided.path is not None:
+            self._load(self._guided)
+
+    def _load_unguarded(self) -> None:
+        self._guards_memory = False
+        self._load_again()
+
+
+def _machine_of(settings: Settings) -> Machine:
+    from ktdesk.tui.setup.machine import Machine
+
+    return Machine(settings)
+
+
+def _listed(settings: Settings) -> tuple[list[SetupChoice], list[ModelChoice]]:
+    """What was begun, and all that there is."""
+    from ktdesk.guided_setup import unfinished_choices
+    from ktdesk.model_outlook import model_choices
+
+    return unfinished_choices(settings), model_choices(settings)

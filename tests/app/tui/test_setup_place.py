@@ -1,0 +1,256 @@
+"""The guided setup: from the machine to a model that answers, with a fake hub, fake trials and a fake link."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from driving import FakeLink, click, drive, make_app, shown, until
+from loopback_hub import LoopbackHub
+from textual.pilot import Pilot
+from textual.widgets import Input
+from trials import FakeTrials, measured_machine
+
+from ktdesk.guided_setup import GuidedSetup, SetupChoice, unfinished_choices
+from ktdesk.model_choices import Outlook
+from ktdesk.model_link import LinkState
+from ktdesk.model_outlook import model_choices, outlook_or_problem
+from ktdesk.planning import catalogue, machine_facts
+from ktdesk.settings import DEMO_VARIABLE, Settings
+from ktdesk.tui.setup.ledger_bars import bar_cells
+from ktdesk.tui.setup.load_pane import Pace
+from ktdesk.tui.setup.screen import SetupScreen
+from ktdesk.tui.widgets.slider import Slider
+from ktdesk_wizard.plan.wishes import Wishes
+
+ModelNamed = Callable[[str], Path]
+
+
+def home() -> Path:
+    return Path(os.environ["KTDESK_HOME"])
+
+
+def settings() -> Settings:
+    return Settings(home=str(home()))
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("ktdesk.guided_setup.Trials", FakeTrials)
+    monkeypatch.setenv("HOME", str(tmp_path / "nobody"))
+    monkeypatch.setattr("ktdesk.model_outlook.catalogue", lambda settings: {})
+    measured_machine(home())
+
+
+@pytest.fixture
+def demo(tiny_model: ModelNamed, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tiny_model("qwen3moe")
+    monkeypatch.setenv(DEMO_VARIABLE, str(path))
+    return path
+
+
+def setup_screen(pilot: Pilot[None]) -> SetupScreen:
+    screen = pilot.app.screen
+    assert isinstance(screen, SetupScreen)
+    return screen
+
+
+async def is_at(pilot: Pilot[None], step: str) -> None:
+    await until(pilot, lambda: setup_screen(pilot).here == step)
+
+
+async def choose(pilot: Pilot[None], name: str) -> None:
+    """From the start of the app to the plan of a model."""
+    await until(pilot, lambda: "Processor" in shown(pilot.app))
+    await pilot.press("enter")
+    await is_at(pilot, "models")
+    pilot.app.screen.query_one("#search", Input).value = name
+    pilot.app.screen.query_one("#search", Input).focus()
+    await pilot.press("enter")
+    await is_at(pilot, "plan")
+
+
+async def become_ready(pilot: Pilot[None], link: FakeLink) -> None:
+    await until(pilot, lambda: link.done)
+    link.state = LinkState("ready", "m", "http://127.0.0.1:1", link.state.path, 100.0, context=512)
+    await until(pilot, lambda: pilot.app.current_mode == "chat" and pilot.app.screen.query("Composer"))
+    await until(pilot, lambda: "is ready" in shown(pilot.app))
+
+
+def test_a_new_user_gets_from_the_start_to_chat_with_three_presses_of_enter(demo: Path) -> None:
+    link = FakeLink()
+
+    async def script(pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: "Processor" in shown(pilot.app))
+        await pilot.press("enter")
+        await until(pilot, lambda: "not measured" in shown(pilot.app) or "fits" in shown(pilot.app))
+        await pilot.press("enter", "enter")
+        await until(pilot, lambda: link.done == [f"start {demo}"])
+        await become_ready(pilot, link)
+
+    drive(make_app(link, first_place=None), script)
+    assert not unfinished_choices(settings())
+
+
+def test_who_had_a_model_before_begins_in_chat(demo: Path) -> None:
+    (home() / "app.yaml").write_text(f"last_model: {demo}\n")
+
+    async def script(pilot: Pilot[None]) -> None:
+        assert pilot.app.current_mode == "chat"
+
+    drive(make_app(first_place=None), script)
+
+
+def test_the_controls_turn_the_plan_and_what_they_say_is_set_up(demo: Path) -> None:
+    link = FakeLink()
+
+    async def script(pilot: Pilot[None]) -> None:
+        await choose(pilot, "demo")
+        context = pilot.app.screen.query_one("#context", Slider)
+        await until(pilot, lambda: len(context._stops) > 1)
+        context.focus()
+        await pilot.press("end")
+        await until(pilot, lambda: context.value == 512)
+        await click(pilot, "#accept", lambda: link.done)
+        guided = setup_screen(pilot)._guided
+        assert guided is not None
+        assert guided.choice.wishes == Wishes(context=512)
+        await become_ready(pilot, link)
+
+    drive(make_app(link, first_place="setup"), script, (140, 40))
+
+
+def test_what_does_not_fit_is_told_and_done_all_the_same(demo: Path) -> None:
+    link = FakeLink()
+
+    async def script(pilot: Pilot[None]) -> None:
+        await choose(pilot, "demo")
+        screen = setup_screen(pilot)
+        await until(pilot, lambda: screen._guided is not None and screen._guided.stage == "asking")
+        screen._begin(SetupChoice("demo", wishes=Wishes(max_memory_bytes=1 << 20)), "demo")
+        await until(pilot, lambda: "does not fit" in shown(pilot.app))
+        await click(pilot, "FailureBar Button.-insist", lambda: link.done)
+        await become_ready(pilot, link)
+
+    drive(make_app(link, first_place="setup"), script, (140, 40))
+
+
+def test_a_repository_that_nobody_knows_is_told_and_tried_again(hub: LoopbackHub, tiny_model: ModelNamed) -> None:
+    async def script(pilot: Pilot[None]) -> None:
+        await choose(pilot, "owner/Tiny-GGUF")
+        await until(pilot, lambda: "Try again" in shown(pilot.app))
+        hub.add("owner/Tiny-GGUF", "tiny-F32.gguf", tiny_model("qwen3moe").read_bytes())
+        await click(pilot, "FailureBar Button.-retry", lambda: "memory?" in shown(pilot.app))
+
+    drive(make_app(first_place="setup"), script, (140, 40))
+
+
+def test_a_download_is_paused_goes_on_and_is_measured_then(hub: LoopbackHub, tiny_model: ModelNamed) -> None:
+    hub.add("owner/Tiny-GGUF", "tiny-F32.gguf", tiny_model("qwen3moe").read_bytes())
+    link = FakeLink()
+
+    async def script(pilot: Pilot[None]) -> None:
+        await choose(pilot, "owner/Tiny-GGUF:F32")
+        screen = setup_screen(pilot)
+        await until(pilot, lambda: screen._guided is not None and screen._guided.stage == "asking")
+        hub.bytes_s = 20_000.0
+        await click(pilot, "#measured", lambda: "☑" in shown(pilot.app))
+        await click(pilot, "#accept", lambda: screen.here == "download")
+        await until(pilot, lambda: "tiny-F32.gguf" in shown(pilot.app))
+        await click(pilot, "#pause", lambda: "paused" in shown(pilot.app))
+        assert unfinished_choices(settings())[0].named == "owner/Tiny-GGUF:F32"
+        hub.bytes_s = None
+        await click(pilot, "#pause", lambda: link.done)
+        await until(pilot, lambda: "it answered 'Paris'" in shown(pilot.app))
+        await become_ready(pilot, link)
+
+    drive(make_app(link, first_place="setup"), script, (140, 40))
+    assert not unfinished_choices(settings())
+
+
+def test_after_a_kill_the_next_start_offers_to_go_on(hub: LoopbackHub, tiny_model: ModelNamed) -> None:
+    hub.add("owner/Tiny-GGUF", "tiny-F32.gguf", tiny_model("qwen3moe").read_bytes())
+    killed = GuidedSetup(SetupChoice("owner/Tiny-GGUF:F32"), settings())
+    killed.begin()
+    while killed.stage != "asking":
+        assert killed.is_alive, killed.failure
+        killed.wait(0.01)
+    hub.bytes_s = 20_000.0
+    killed.confirm(is_measured=False)
+    while killed.step("pull").state != "running":
+        assert killed.is_alive, killed.failure
+        killed.wait(0.01)
+    killed.stop()
+    killed.join()
+    hub.bytes_s = None
+    link = FakeLink()
+
+    async def script(pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: "Go on with owner/Tiny-GGUF:F32" in shown(pilot.app))
+        await click(pilot, "#resume", lambda: link.done)
+        await become_ready(pilot, link)
+
+    drive(make_app(link, first_place="setup"), script, (140, 40))
+
+
+def test_a_model_that_the_server_cannot_load_is_told_with_next_steps_and_leaving_costs_nothing(demo: Path) -> None:
+    link = FakeLink()
+
+    async def script(pilot: Pilot[None]) -> None:
+        await choose(pilot, "demo")
+        await click(pilot, "#accept", lambda: link.done)
+        reason = "it needs 9 GiB (--no-memory-guard loads it all the same)"
+        link.state = LinkState("failed", "m", "", str(demo), reason=reason)
+        await until(pilot, lambda: "Load it all the same" in shown(pilot.app))
+        await pilot.press("f2")
+        await until(pilot, lambda: pilot.app.current_mode == "chat")
+        await pilot.press("f3")
+        await until(pilot, lambda: "it needs 9 GiB" in shown(pilot.app))
+        await click(pilot, "FailureBar Button.-unguarded", lambda: len(link.done) == 2)
+        await until(pilot, lambda: "the server starts" in shown(pilot.app) or "weights are" in shown(pilot.app))
+        await click(pilot, "#cancel", lambda: "leave" in link.done)
+        await is_at(pilot, "plan")
+
+    drive(make_app(link, first_place="setup"), script, (140, 40))
+
+
+def test_search_and_filter_leave_what_is_meant_and_escape_goes_back(demo: Path, tiny_model: ModelNamed) -> None:
+    async def script(pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: "Processor" in shown(pilot.app))
+        await pilot.press("enter")
+        await until(pilot, lambda: "● fits" in shown(pilot.app))
+        await pilot.press(*"zz")
+        await until(pilot, lambda: "Nothing here is called so" in shown(pilot.app))
+        await pilot.press("backspace", "backspace", "tab", "right")
+        await until(pilot, lambda: "what fits here" in shown(pilot.app) and "● fits" in shown(pilot.app))
+        await pilot.press("escape")
+        await is_at(pilot, "machine")
+
+    drive(make_app(first_place="setup"), script)
+
+
+def test_every_model_is_listed_and_judged(demo: Path, monkeypatch: pytest.MonkeyPatch, tiny_model: ModelNamed) -> None:
+    monkeypatch.setattr("ktdesk.model_outlook.catalogue", catalogue)
+    folder = settings().models_folder / "mine"
+    folder.mkdir(parents=True)
+    (folder / "whole.gguf").write_bytes(tiny_model("llama-moe").read_bytes())
+    (folder / "broken.gguf").write_text("no model")
+    listed = {choice.title: choice for choice in model_choices(settings())}
+    facts = machine_facts(settings())
+    assert isinstance(outlook_or_problem(listed["mine/whole"], facts, settings()), Outlook)
+    assert "mine/broken" in str(outlook_or_problem(listed["mine/broken"], facts, settings())).replace(".gguf", "")
+    assert next(iter(listed.values())).kind == "demo"
+    assert listed["OLMoE 1B 7B"].kind == "catalogue"
+
+
+def test_pieces_of_a_bar_end_where_they_belong() -> None:
+    assert bar_cells([1, 1, 1], 3, 10) == [3, 4, 3]
+    assert bar_cells([5, 20], 10, 10) == [5, 5]
+
+
+def test_the_remaining_time_is_that_of_the_last_moments() -> None:
+    clock = iter([0.0, 2.0, 12.0, 13.0])
+    pace = Pace(lambda: next(clock))
+    assert [pace.remaining_seconds(share) for share in (0.0, 0.1, 0.5, 0.2)] == [None, 18.0, 12.5, None]
