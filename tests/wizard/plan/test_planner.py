@@ -110,7 +110,9 @@ def test_without_a_backend_for_cards_they_are_refused_with_the_way_to_see_the_pl
     assert any("RTX 4090" in rejected.what and "--device gpu" in rejected.why for rejected in made.rejected)
     shown = plan(captured_facts("desktop", tmp_path / "again"), devices="gpu")
     assert shown.gpu_parts
-    assert any("cannot run yet" in note for note in shown.notes)
+    assert any("ktdesk doctor --gpu" in note for note in shown.notes)
+    assert made.command[-2:] == ("--context", str(made.context))
+    assert shown.command[-2:] == ("--accelerator", "cuda")
 
 
 def test_what_every_token_uses_goes_on_the_card_first_and_experts_fill_it(tmp_path: Path) -> None:

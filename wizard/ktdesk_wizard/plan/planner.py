@@ -97,7 +97,7 @@ def make_plan(
         decode_deep=decode(sizes.context),
         rejected=(*refused, *_rejected(model, sizes, wishes)),
         notes=tuple(_notes(facts, model, wishes, abilities, cards)),
-        command=_command(model, sizes, wishes),
+        command=_command(model, sizes, wishes, placement),
     )
 
 
@@ -171,7 +171,7 @@ def _why_not(gpu: GpuFacts, wishes: Wishes, abilities: EngineAbilities) -> str |
     if wishes.devices == "cpu":
         return "--device cpu leaves it out"
     if wishes.devices == "auto" and not abilities.has_gpu:
-        return "this build computes on the processor alone; --device gpu shows the plan that would use it"
+        return "nothing has run on a card yet, so none is used unasked; --device gpu plans with it"
     if gpu.is_unified.value:
         return "its memory is the machine's: nothing is gained by moving weights"
     if gpu.free_bytes.value is None:
@@ -259,7 +259,9 @@ def _notes(
     if model.is_estimate:
         yield "sizes are estimated from bits per weight; the file's header will tell them exactly"
     if cards and not abilities.has_gpu:
-        yield "this build computes on the processor alone: what is planned for cards cannot run yet"
+        yield "nothing has run on a card yet: `ktdesk doctor --gpu` tests whether it would"
+    if len(cards) > 1:
+        yield "the engine uses one card: CUDA_VISIBLE_DEVICES says which; what is planned for the others it cannot run"
     if model.left_out_bytes:
         yield f"{model.left_out_bytes / GIB:.1f} GiB for predicting the token after the next are left out"
     if facts.numa.balancing.value and len([n for n in facts.numa.nodes if n.num_cores]) > 1:
@@ -271,8 +273,8 @@ def _notes(
         yield busy
 
 
-def _command(model: PlannedModel, sizes: Sizes, wishes: Wishes) -> tuple[str, ...]:
-    """That runs what was planned."""
+def _command(model: PlannedModel, sizes: Sizes, wishes: Wishes, placement: Placement) -> tuple[str, ...]:
+    """That runs what was planned; on a card as many experts as fit, which the engine counts itself."""
     options = ["--context", str(sizes.context)]
     if wishes.compute != "auto":
         options += ["--compute", wishes.compute]
@@ -280,4 +282,8 @@ def _command(model: PlannedModel, sizes: Sizes, wishes: Wishes) -> tuple[str, ..
         options += ["--cache-type", sizes.cache_type]
     if wishes.num_threads is not None:
         options += ["--threads", str(wishes.num_threads)]
+    if placement.shares:
+        options += ["--accelerator", "cuda"]
+        if wishes.max_gpu_bytes is not None:
+            options += ["--accelerator-memory", f"{wishes.max_gpu_bytes / GIB:g}"]
     return ("ktdesk", "chat", "FILE.gguf" if model.is_estimate else model.source, *options)

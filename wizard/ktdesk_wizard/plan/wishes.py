@@ -57,5 +57,5 @@ class EngineAbilities:
 
 
 def engine_abilities() -> EngineAbilities:
-    """Of this build. Its kernels for cards have not run on one, and no command hands them a plan: it has none."""
+    """Of this build. Its kernels for cards have not run on one: a plan uses cards only where that is asked for."""
     return EngineAbilities(frozenset(families()), has_gpu=False)
