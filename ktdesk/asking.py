@@ -92,6 +92,12 @@ class LocalModel:
         return [texts.get(token_id, "") for token_id in token_ids]
 
 
+def check_options(asked: Asked) -> None:
+    """What can be said of them without the model, which takes long to load: ConfigError."""
+    options, sampling = asked.options, asked.sampling.over(SamplingConfig())
+    Request((0,), sampling, options.max_tokens, tuple(options.stop or ()), asked.num_logprobs)
+
+
 def request_of(engine: LoadedEngine, asked: Asked) -> Request:
     """As the engine takes it."""
     options, sampling = asked.options, asked.sampling.over(engine.recommended_sampling)

@@ -83,8 +83,8 @@ def _open_app(settings: Settings) -> int:
     return run_app(settings)
 
 
-NEED_NOTHING = (demo.demo, probe.probe, doctor.doctor, serve.ps, serve.stop, serve.logs)
-NEED_A_MODEL = (
+COMMANDS = (
+    demo.demo,
     setup.setup,
     run.run,
     chat.chat,
@@ -94,13 +94,16 @@ NEED_A_MODEL = (
     plan.plan,
     eval.eval,
     bench.bench,
+    probe.probe,
+    doctor.doctor,
+    serve.ps,
+    serve.stop,
+    serve.logs,
 )
-for function in (demo.demo, *NEED_A_MODEL, *NEED_NOTHING[1:]):
-    app.command(no_args_is_help=function in NEED_A_MODEL)(command(function))
+for function in COMMANDS:
+    app.command()(command(function))
 
-cache_commands = typer.Typer(
-    help="The prefixes that servers keep on disk.", rich_markup_mode=None, no_args_is_help=True
-)
+cache_commands = typer.Typer(help="The prefixes that servers keep on disk.", rich_markup_mode=None)
 cache_commands.command()(command(cache.ls))
 cache_commands.command()(command(cache.rm))
 app.add_typer(cache_commands, name="cache")
@@ -108,7 +111,6 @@ app.add_typer(cache_commands, name="cache")
 profile_commands = typer.Typer(
     help="Machines, models, placement rules and presets: those that ship, and yours.",
     rich_markup_mode=None,
-    no_args_is_help=True,
 )
 profile_commands.command()(command(profile.ls))
 profile_commands.command()(command(profile.show))
@@ -172,12 +174,9 @@ def _run(arguments: list[str]) -> int:
 
 
 def _refuse(error: Exception) -> int:
-    """Of a command line that cannot be parsed. A command alone, without what it needs, gets its help."""
+    """Of a command line that cannot be parsed."""
     context = getattr(error, "ctx", None)
     message = str(error.format_message())  # type: ignore[attr-defined]
-    if type(error).__name__ == "NoArgsIsHelpError":
-        print(message, file=sys.stderr)
-        return ExitCode.USAGE
     path = context.command_path if context is not None else "ktdesk"
     tell_error(f"{message.rstrip('.')}; see '{path} --help'")
     return ExitCode.USAGE

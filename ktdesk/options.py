@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
@@ -211,6 +212,7 @@ class EngineOptions:
         from ktdesk_engine.config import EngineConfig
         from ktdesk_engine.placement_rules import Rule
 
+        _check_threads(self.threads)
         compute = cast("Compute", self.compute)  # EngineConfig checks it
         defer = int(self.defer) if self.defer.isdecimal() else cast("Literal['auto']", self.defer)
         accelerator = cast("AcceleratorKind | None", self.accelerator)
@@ -242,6 +244,13 @@ def _bytes(gib: float | None) -> int | None:
     if not 0 <= gib < 1 << 20:
         raise UsageError(f"--accelerator-memory must be a number of GiB of at least 0: {gib:g}")
     return round(gib * 2**30)
+
+
+def _check_threads(count: int | None) -> None:
+    """Threads that share a processor wait for each other at every step."""
+    num_processors = len(os.sched_getaffinity(0))
+    if count is not None and count > num_processors:
+        raise UsageError(f"--threads {count}: there are {num_processors} processors for this process")
 
 
 def as_typed(message: str) -> str:

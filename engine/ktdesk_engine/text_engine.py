@@ -151,7 +151,7 @@ class TextEngine(ABC):
         if len(request.token_ids) >= self.context:
             raise ContextOverflowError(
                 f"the prompt has {len(request.token_ids)} tokens, and the context of {self.context} must hold the "
-                "answer too: shorten the prompt, or start with a larger context"
+                "answer too: shorten the prompt, or give a larger --context"
             )
         return Answer(request, self.tokenizer, self.context)
 

@@ -33,6 +33,7 @@ def chat(
     A server that has the model (`ktdesk serve`) answers; else one is started, which leaves by itself.
     Ctrl-C stops an answer; at the prompt, Ctrl-C or Ctrl-D leaves. /help lists the commands.
     """
+    from ktdesk.asking import Asked, check_options
     from ktdesk.chat_loop import chat_with
     from ktdesk.finding import asked_model
     from ktdesk.model_paths import model_path
@@ -42,5 +43,6 @@ def chat(
 
         sampling = with_preset(sampling, preset, settings_of(ctx))
     path = model_path(model, settings_of(ctx))
+    check_options(Asked("", answer, sampling))
     with asked_model(path, settings_of(ctx), engine, local=no_server, keep_alive_seconds=keep_alive) as asked:
         chat_with(asked, answer, sampling)

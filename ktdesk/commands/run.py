@@ -57,6 +57,7 @@ def run(
         raise UsageError("--logprobs needs --json")
     if raw and (answer.system is not None or answer.think is not None):
         raise UsageError("--raw uses no chat template: leave --system and --think out")
+    from ktdesk.asking import Asked, check_options
     from ktdesk.finding import asked_model
     from ktdesk.json_output import json_text
     from ktdesk.model_paths import model_path
@@ -67,6 +68,7 @@ def run(
 
         sampling = with_preset(sampling, preset, settings_of(ctx))
     path = model_path(model, settings_of(ctx))
+    check_options(Asked("", answer, sampling, logprobs))
     wanted = Prompt(read_prompt(prompt), raw, logprobs)
     started = time.perf_counter()
     with asked_model(path, settings_of(ctx), engine, local=no_server, keep_alive_seconds=keep_alive) as asked:

@@ -211,6 +211,18 @@ class ModelHost:
         for model in self.models:
             model.keep_use()
 
+    def let_go(self, known: KnownModel) -> None:
+        """It leaves the memory, if it is there. NotReadyError where somebody uses it."""
+        with self._lock:
+            place = self._places.get(known.path)
+            if place is None:
+                return
+            if not place.is_idle:
+                raise not_now(f"{known.name} is answering or loads, and stays", "busy")
+            del self._places[known.path]
+            self._line.wake()
+        self._loader.submit(self._close, [place])
+
     def stop_accepting(self) -> None:
         self._is_stopping = True
 
@@ -288,6 +300,7 @@ class ModelHost:
                     raise LoadingStoppedError
                 place.show(progress)
 
+            self._tell_if_other(place, f"{place.known.name} loads")
             opened = open_model(place.known.path, self._how, show, self._tell)
             model = ServedModel(place.known.name, opened, self.settings)
         except BaseException as error:
@@ -296,6 +309,7 @@ class ModelHost:
                 self._places.pop(place.known.path, None)
             place.opened.set_exception(error)
         else:
+            self._tell_if_other(place, f"{place.known.name} is ready")
             place.opened.set_result(model)
 
     def _make_room(self, place: Place) -> Sequence[Place]:
@@ -345,5 +359,10 @@ class ModelHost:
             gc.collect()  # an engine is part of circles
 
     def _tell_failure(self, place: Place, error: BaseException) -> None:
-        if place.known.path != self.path and not isinstance(error, LoadingStoppedError):
-            self._tell(f"{place.known.name} cannot be loaded: {' '.join(str(error).split())}")
+        if not isinstance(error, LoadingStoppedError):
+            self._tell_if_other(place, f"{place.known.name} cannot be loaded: {' '.join(str(error).split())}")
+
+    def _tell_if_other(self, place: Place, message: str) -> None:
+        """Than the one of the start, of which who runs the server tells."""
+        if place is not self._first:
+            self._tell(message)

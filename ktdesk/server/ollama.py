@@ -45,10 +45,13 @@ def ollama_routes(host: ModelHost) -> APIRouter:
 
     @router.post("/generate", operation_id="ollama_generate", responses=streamed_or_whole("application/x-ndjson"))
     async def generate(body: types.GenerateBody, request: Request) -> Response:
+        if not body.prompt and body.unloads:
+            known = host.known.find(body.model)
+            host.let_go(known)
+            return JSONResponse(_loaded(known.name, "unload"))
         if not body.prompt:  # clients load a model so
             model = await unless_gone(request, host.model(request.state.uses, body.model))
-            loaded = {"model": model.name, "created_at": _now(), "response": "", "done": True, "done_reason": "load"}
-            return JSONResponse(loaded)
+            return JSONResponse(_loaded(model.name, "load"))
         return await answered(
             host,
             request,
@@ -82,6 +85,10 @@ def ollama_routes(host: ModelHost) -> APIRouter:
         return {"version": metadata.version("ktdesk")}
 
     return router
+
+
+def _loaded(name: str, done_reason: str) -> dict[str, Any]:
+    return {"model": name, "created_at": _now(), "response": "", "done": True, "done_reason": done_reason}
 
 
 def _prepared(model: ServedModel, body: types.GenerateBody) -> Prepared:

@@ -34,6 +34,8 @@ class Options(AnswerFields):
     use_mmap: bool | None = Field(None, description="No-op.")
     num_keep: int | None = Field(None, description="No-op: nothing is shifted out of the context.")
     numa: bool | None = Field(None, description="No-op.")
+    use_mlock: bool | None = Field(None, description="No-op.")
+    low_vram: bool | None = Field(None, description="No-op.")
 
 
 class AnswerBody(Body):
@@ -42,7 +44,13 @@ class AnswerBody(Body):
     options: Options | None = None
     format: Literal["", "json"] | Object | None = Field(None, description="json, or a JSON schema.")
     think: Think | None = None
-    keep_alive: KeepAlive | None = Field(None, description="No-op: the server's own keep-alive counts.")
+    keep_alive: KeepAlive | None = Field(
+        None, description="No-op: the server's own counts. But 0 without a prompt lets the model leave."
+    )
+
+    @property
+    def unloads(self) -> bool:
+        return str(self.keep_alive).rstrip("hms") in ("0", "0.0")
 
 
 class ToolFunction(Body):

@@ -1,4 +1,4 @@
-"""`/health`, `/metrics`, `/tokenize`, `/detokenize`."""
+"""`/`, `/health`, `/metrics`, `/tokenize`, `/detokenize`."""
 
 from __future__ import annotations
 
@@ -34,6 +34,12 @@ class DetokenizeBody(Body):
 
 def plain_routes(host: ModelHost, metrics: Metrics) -> APIRouter:
     router = APIRouter(tags=["Server"])
+
+    @router.head("/", include_in_schema=False)
+    @router.get("/", operation_id="root", response_class=PlainTextResponse)
+    async def root() -> Response:
+        """For clients that look whether somebody is there before they ask, as Ollama's do."""
+        return PlainTextResponse("ktdesk is running\n")
 
     @router.get("/health", operation_id="health")
     async def health() -> Response:

@@ -117,6 +117,7 @@ def make_server(host: ModelHost, settings: ServerSettings) -> Server:
     config = uvicorn.Config(
         make_app(host, settings, metrics),
         lifespan="off",
+        log_config=None,  # else it closes the handlers of others
         log_level="warning",
         access_log=False,
         server_header=False,

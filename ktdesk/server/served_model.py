@@ -174,7 +174,7 @@ class ServedModel:
         if num_tokens >= self.context:
             raise ContextOverflowError(
                 f"the prompt has {num_tokens} tokens, and the context of {self.context} must hold the answer too: "
-                "shorten the prompt, or start the server with a larger --context"
+                "shorten the prompt, or give a larger --context at the start"
             )
 
     def _request(

@@ -53,6 +53,14 @@ def test_the_first_starts_a_server_and_the_second_asks_it(
     assert first.out == again.out == chat.out == ktdesk("run", talker, "the cat", *OPTIONS, "--no-server").out
 
 
+@pytest.mark.parametrize("command", ["run", "chat"])
+def test_options_that_are_refused_start_no_server(ktdesk: RunKtdesk, talker: Path, command: str) -> None:
+    refused = ktdesk(command, talker, "--temperature", "-1", "--keep-alive", "60", stdin="the cat\n")
+    assert refused.code == ExitCode.USAGE
+    assert refused.err == f"{refused.error}\n"
+    assert servers() == []
+
+
 def test_a_server_of_odd_options_is_for_who_gave_them(ktdesk: RunKtdesk, talker: Path) -> None:
     """Else one question with a small context would spoil all that come after it."""
     odd = ("--context", "64", "--threads", "1", "--keep-alive", "60", "--max-tokens", "2")

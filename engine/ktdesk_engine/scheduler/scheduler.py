@@ -78,7 +78,7 @@ class Scheduler:
         if num_tokens > self._max_tokens:
             raise ContextOverflowError(
                 f"prompt and answer may have {num_tokens} tokens, but the cache holds {self._max_tokens}: ask for a "
-                "shorter answer, or start with a larger cache"
+                "shorter answer, or give a larger --context"
             )
         job.num_cached_tokens = self._num_cached_tokens(job)
         self._waiting.enter(job, self._pace.speeds)

@@ -38,11 +38,13 @@ def test_a_server_is_listed_and_logged_and_ends_well_when_it_is_told_to(
                 assert next(answer.iter_lines())
                 log = ktdesk("logs", str(port)).out
                 assert "talker loads" in log
+                assert f"talker is ready at {url}" in log
                 assert "secret" not in log
                 assert ktdesk("stop", str(port)).code == 0
             assert process.wait(20) == 0
             ended = ktdesk("logs", str(port))
             assert "talker loads" in ended.out
+            assert ended.out.endswith(" stopped\n")
             assert ktdesk("logs") == ended
             assert f"ended: {port}" in ktdesk("logs", "another").error
             assert "no server runs" in ktdesk("ps").err

@@ -12,11 +12,12 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
+import ollama
 import pytest
 from openai import OpenAI
 from running import RunKtdesk, StartKtdesk
@@ -202,6 +203,22 @@ def test_all_who_ask_for_a_model_that_loads_get_their_answers(server: RunningSer
     with ThreadPoolExecutor(4) as pool:
         answers = list(pool.map(lambda _: ask(server, "b"), range(4)))
     assert [answer.status_code for answer in answers] == [200] * 4
+
+
+def test_a_model_leaves_when_ollamas_client_lets_it_go_and_comes_back(server: RunningServer) -> None:
+    with closing(ollama.Client(server.url, timeout=60)) as client:
+        assert client.generate(model="a", keep_alive=0).done_reason == "unload"
+        assert in_memory(server) == []
+        assert client.generate(model="a", prompt="x", keep_alive=0, options={"num_predict": 1}).response
+        with in_use(server, "a"), pytest.raises(ollama.ResponseError, match="stays") as refused:
+            client.generate(model="a", keep_alive="0s")
+    assert refused.value.status_code == 503
+    assert in_memory(server) == ["a"]
+
+
+def test_who_looks_whether_somebody_is_there_is_answered(server: RunningServer) -> None:
+    assert httpx.get(f"{server.url}/").text == "ktdesk is running\n"
+    assert httpx.head(server.url).status_code == 200
 
 
 def test_with_room_for_two_the_longest_unused_leaves(files: list[Path]) -> None:
