@@ -17,6 +17,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ktdesk.server.anthropic_messages import anthropic_routes
+from ktdesk.server.body_refusals import KIND, UNREADABLE, refusal_of_body
 from ktdesk.server.errors import ApiError, Refusal, refusal_of
 from ktdesk.server.failure_shapes import failure_response
 from ktdesk.server.guard import Guard
@@ -74,12 +75,13 @@ def make_app(host: ModelHost, settings: ServerSettings, metrics: Metrics) -> ASG
 def _tell_failures(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
-        return failure_response(request.url.path, _refusal_of_body(error))
+        return failure_response(request.url.path, refusal_of_body(error))
 
     @app.exception_handler(HTTPException)
     async def http_failure(request: Request, error: HTTPException) -> Response:
-        kind = "invalid_request_error"
-        response = failure_response(request.url.path, Refusal(error.status_code, kind, str(error.detail)))
+        is_body = isinstance(error.__cause__, (ValueError, RecursionError))  # FastAPI reads it, and says no more
+        message = UNREADABLE if is_body else str(error.detail)
+        response = failure_response(request.url.path, Refusal(error.status_code, KIND, message))
         response.headers.update(error.headers or {})
         return response
 
@@ -129,17 +131,3 @@ class Counted:
             self._metrics.num_open -= 1
             route = getattr(scope.get("route"), "path", "other")
             self._metrics.finished(route, status or CLIENT_GONE, time.perf_counter() - started)
-
-
-def _refusal_of_body(error: RequestValidationError) -> Refusal:
-    """The first thing that is wrong with it."""
-    first = error.errors()[0]
-    place = ".".join(str(step) for step in first["loc"] if step not in ("body", "path", "query"))
-    if first["type"] == "json_invalid":  # its place is the character's number
-        reason = f"{first['ctx']['error']}, at character {place}"
-        return Refusal(400, "invalid_request_error", f"the body is no JSON: {reason}", code="json_invalid")
-    if first["type"] == "extra_forbidden":
-        message = f"{place} is not supported: leave it out"
-    else:
-        message = f"{place}: {first['msg']}" if place else str(first["msg"])
-    return Refusal(400, "invalid_request_error", message[:500], place[:200] or None, str(first["type"]))

@@ -191,3 +191,22 @@ def test_a_body_that_is_no_json_is_called_so(served: RunningServer) -> None:
     answer = httpx.post(f"{served.url}/v1/chat/completions", content="{", headers={"content-type": "application/json"})
     assert answer.status_code == 400
     assert answer.json()["error"]["message"].startswith("the body is no JSON: ")
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"[]", "the body must be a JSON object"),
+        (b"", "the body must be a JSON object"),
+        (b'{"messages":' + b"[" * 50_000, "nested less than a thousand deep"),
+        (b'{"seed": 1' + b"0" * 5000 + b"}", "numbers of less than 4,300 digits"),
+        (b'{"messages": "\xff"}', "JSON in UTF-8"),
+        (b"{}", "messages: Field required"),
+        (b'{"messages": [{"role": "user", "content": "x"}], "stop": 5}', "stop: Input should be a valid string or a"),
+        (b'{"messages": [{"role": "user", "content": "x"}], "stop": ["a", 5]}', "stop.1: Input should be a valid str"),
+    ],
+)
+def test_a_body_that_cannot_be_read_is_told_why(served: RunningServer, content: bytes, told: str) -> None:
+    answer = httpx.post(f"{served.url}/v1/chat/completions", content=content, timeout=60)
+    assert answer.status_code == 400
+    assert told in answer.json()["error"]["message"]
