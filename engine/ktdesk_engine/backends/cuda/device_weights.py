@@ -142,10 +142,12 @@ def fill_from_host(matrices: DeviceMatrices, matrix: int, rows: Blocks, device: 
     """rows (rows, row bytes) of a matrix: copied as they are, and re-laid where they then lie."""
     at_once = max(1, BYTES_AT_ONCE // rows.shape[1])
     for first in range(0, len(rows), at_once):
-        piece = np.ascontiguousarray(rows[first : first + at_once])
-        matrices.fill(matrix, first, _readable(piece).to(device))
+        matrices.fill(matrix, first, _on(device, rows[first : first + at_once]))
 
 
-def _readable(array: Blocks) -> torch.Tensor:
-    """torch warns of arrays that may not be written, such as a mapped file: nothing here writes."""
-    return torch.from_numpy(array if array.flags.writeable else array.copy())
+def _on(device: torch.device, rows: Blocks) -> torch.Tensor:
+    """By way of pinned memory: only then does a copy run beside what is computed. torch keeps that memory until the
+    copy is done. Rows may lie in a mapped file, of which torch would warn that it cannot be written."""
+    staged = torch.empty(rows.shape, dtype=torch.uint8, pin_memory=device.type == "cuda")
+    np.copyto(staged.numpy(), rows)
+    return staged.to(device, non_blocking=True)
