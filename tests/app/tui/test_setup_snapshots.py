@@ -27,6 +27,16 @@ from ktdesk_wizard.doctor.checks import CHECKS
 from ktdesk_wizard.doctor.diagnosis import Case, examine
 from ktdesk_wizard.errors import FetchError
 from ktdesk_wizard.plan.offers import Offered
+from ktdesk_wizard.plan.plan import (
+    MEMORY,
+    GpuPart,
+    LedgerEntry,
+    PlaceTotal,
+    Plan,
+    Prediction,
+    Rejected,
+    Verdict,
+)
 from ktdesk_wizard.plan.wishes import Wishes
 from ktdesk_wizard.probe.fact import measured, reported
 from ktdesk_wizard.probe.facts_json import read_machine
@@ -52,6 +62,11 @@ OUTLOOKS = {
     "qwen3-235b-a22b": Outlook("fits", "it needs 142.0 GiB", "Q4_K_M", 132 * GIB, 142 * GIB, 40960, 9.1, 13.4),
     "kimi-k2": Outlook("does not fit", "it needs 240.0 GiB", "IQ1_S", 213 * GIB, 240 * GIB, 4096, 5.0, 8.0),
 }  # fmt: skip
+INSTEAD = (
+    Rejected("a cache in q8_0", "half of the bytes, but answers change"),
+    Rejected("Q8_0", "35.0 GiB of memory instead of 20.7; decode at 0.61 times the speed; more exact"),
+    Rejected("Q2_K", "15.0 GiB of memory instead of 20.7; decode at 1.32 times the speed; less exact"),
+)
 FILES = tuple(
     FileAdvance(f"Qwen3-30B-A3B-Q4_K_M-0000{number}-of-00003.gguf", done, 6 * GIB)
     for number, done in ((1, 6 * GIB), (2, 4 * GIB), (3, 0))
@@ -109,12 +124,42 @@ def test_models(snap_compare: Compare, size: tuple[int, int]) -> None:
     check(snap_compare, size, lambda screen: screen.go("models"))
 
 
+class ToldWhatIf(WhatIf):
+    """With numbers that stay as they are, whatever the planner learns."""
+
+    def plan(self, wishes: Wishes, quantization: str | None = None) -> Plan:
+        most = wishes.max_memory_bytes or 228 * GIB
+        verdict = Verdict("fits", "it needs 20.7 GiB of the 228.0 GiB available", 0, None)
+        if most < 20.7 * GIB:
+            verdict = Verdict("does not fit", "it needs 20.7 GiB, 8.0 GiB are given", 12 * GIB, "a file of 6.1 GB")
+        memory = [("routed experts", 15.6), ("cache, grouped-query", 3.8), ("attention", 0.5), ("runtime", 0.8)]
+        ledger = [LedgerEntry(MEMORY, what, round(gib * GIB), "") for what, gib in memory]
+        card = LedgerEntry("gpu 0", "layers 0 to 11", 38 * GIB, "")
+        totals = (PlaceTotal(MEMORY, round(20.7 * GIB), most, most), PlaceTotal("gpu 0", 38 * GIB, 44 * GIB, 44 * GIB))
+        speeds = [
+            Prediction(what, mean, low, high, lane, (), "measured")
+            for what, low, mean, high, lane in (
+                ("prefill", 1180, 1511, 1940, "experts"),
+                ("decode", 58, 81, 104, "memory"),
+                ("deep", 31, 39, 48, "cache"),
+            )
+        ]
+        parts = (GpuPart(0, 0, 11, 24),)
+        return replace(
+            super().plan(wishes, quantization), verdict=verdict, ledger=(*ledger, card), totals=totals, notes=(),
+            prefill=speeds[0], decode=speeds[1], decode_deep=speeds[2], gpu_parts=parts, rejected=INSTEAD[:1],
+        )  # fmt: skip
+
+    def others(self, plan: Plan, wishes: Wishes) -> tuple[Rejected, ...]:
+        return INSTEAD[1:]
+
+
 def show_plan(screen: SetupScreen, wishes: Wishes) -> None:
-    pane, what_if = screen.query_one(PlanPane), WhatIf(facts(), qwen3_30b(), wishes)
+    pane, what_if = screen.query_one(PlanPane), ToldWhatIf(facts(), qwen3_30b(), wishes)
     offered = tuple(Offered(name, size * GIB, 1) for name, size in (("Q8_0", 31), ("Q4_K", 17), ("Q2_K", 11)))
     pane.begin(MODEL)
     pane.show(what_if)
-    pane.show(WhatIf(what_if.facts, what_if.model, wishes, offered))
+    pane.show(replace(what_if, offered=offered))
     pane.show_state("fetch 17.3 GiB, then load Qwen3 30B A3B with 19.9 GiB of memory?")
     screen.go("plan")
 
