@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 LABEL_WIDTH = 12
 BAR_WIDTH = 24
+BUSY_CORES = 0.3
+"""Of others: from here on what was measured may be much too low."""
 SEVERITY_STYLES = {"wrong": "$error bold", "slow": "$warning bold", "note": "$primary"}
 
 
@@ -25,7 +27,7 @@ def machine_content(facts: MachineFacts, *, is_measuring: bool) -> Content:
         _line("Processor", _cpu(facts.cpu)),
         _line("AMX", lights(facts.cpu.amx)),
         _line("Memory", _memory(facts.memory)),
-        _line("Bandwidth", _bandwidth(facts.memory, is_measuring=is_measuring)),
+        _line("Bandwidth", _bandwidth(facts, is_measuring=is_measuring)),
         *_nodes(facts.numa.nodes),
         *_cards(facts.gpus.gpus),
         _line("Disk", f"{_amount(facts.disk.free_bytes)} free in {harmless(facts.disk.folder)}"),
@@ -74,8 +76,9 @@ def _memory(memory: MemoryFacts) -> str:
     return f"{_amount(memory.total_bytes)}, {_amount(memory.available_bytes)} available{modules}"
 
 
-def _bandwidth(memory: MemoryFacts, *, is_measuring: bool) -> Content:
+def _bandwidth(facts: MachineFacts, *, is_measuring: bool) -> Content:
     """As a bar where both what it gives and what it should give are known."""
+    memory = facts.memory
     read, nominal = memory.read_bytes_s.value, memory.nominal_bytes_s.value
     if read is None:
         words = (
@@ -83,6 +86,9 @@ def _bandwidth(memory: MemoryFacts, *, is_measuring: bool) -> Content:
         )
         return Content.styled(words, "$warning" if is_measuring else "dim")  # fmt: skip
     words = f"{speed_text(read)} read, {memory.read_bytes_s.confidence}"
+    busy = facts.cpu.busy_cores.value
+    if busy is not None and busy > BUSY_CORES:
+        words += f" while others used {busy:.1f} cores: measure again"
     if nominal is None:
         return Content(words)
     filled = round(min(read / nominal, 1.0) * BAR_WIDTH)

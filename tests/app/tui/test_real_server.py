@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 from driving import click, drive, make_app, shown, until
 from textual.pilot import Pilot
+from trials import measured_machine
 
 from ktdesk.chat_stream import AnswerEnd, ChatStream, Delta, num_prompt_tokens
 from ktdesk.errors import AnswerRefusedError, ServerGoneError
 from ktdesk.model_link import LinkState, ModelLink
 from ktdesk.options import EngineOptions
 from ktdesk.server_records import running_servers, stop_server
-from ktdesk.settings import Settings
+from ktdesk.settings import DEMO_VARIABLE, Settings
 from ktdesk.tui.chat.composer import Composer
 from ktdesk.tui.chat.screen import ChatScreen
 
@@ -78,6 +79,28 @@ def test_a_model_is_started_asked_lost_and_started_again(talker: Path) -> None:
         await until(pilot, lambda: "20 tokens · first after" in shown(app) and "2/2" in shown(app))
 
     drive(make_app(link), script, (90, 40))
+
+
+def test_a_new_user_gets_from_nothing_to_a_streamed_answer(talker: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the real planner, rehearsal and server; only measuring the machine is left out."""
+    monkeypatch.setenv(DEMO_VARIABLE, str(talker))
+    monkeypatch.setattr("ktdesk.model_outlook.catalogue", lambda settings: {})
+    measured_machine(settings().data_folder)
+    link = ModelLink(settings(), keep_alive_seconds=60)
+
+    async def script(pilot: Pilot[None]) -> None:
+        app = pilot.app
+        await until(pilot, lambda: "Processor" in shown(app))
+        await pilot.press("enter")
+        await until(pilot, lambda: "● fits" in shown(app))
+        await pilot.press("enter", "enter")
+        await until(pilot, lambda: app.current_mode == "chat" and "is ready" in shown(app))
+        await say(pilot, "the cat")
+        await until(pilot, lambda: "tokens; Escape stops" in shown(app))
+        await pilot.press("escape")
+        await until(pilot, lambda: "stopped" in shown(app))
+
+    drive(make_app(link, first_place=None), script)
 
 
 def sampling_of_whole_numbers(sampling: dict[str, float]) -> dict[str, float]:
