@@ -62,7 +62,8 @@ def source_of(model: str, wishes: Wishes, settings: Settings, options: SetupOpti
         from ktdesk_profiles.demo import load_demo_profile
 
         return DemoSource(load_demo_profile(), settings.models_folder / "demo")
-    if model == DEMO or model.endswith(".gguf") or is_whole(model, settings):
+    is_file = model.endswith(".gguf") and "://" not in model
+    if model == DEMO or is_file or is_whole(model, settings):
         if options.quant is not None:
             raise UsageError("--quant is for names of the catalogue or of a hub: a file has the one that it has")
         return FileSource(model_path(model, settings))

@@ -129,3 +129,13 @@ def test_a_model_of_which_a_part_is_here_is_fetched_to_its_end(
     file.unlink()
     assert ktdesk("setup", "owner/Tiny-GGUF:F32", "--yes").code == ExitCode.OK
     assert file.exists()
+
+
+def test_the_address_of_a_file_is_fetched(
+    ktdesk: RunKtdesk, hub: LoopbackHub, tiny_model: ModelNamed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "nobody"))
+    hub.add("owner/Tiny-GGUF", "tiny-F32.gguf", tiny_model("qwen3moe").read_bytes())
+    result = ktdesk("setup", f"{hub.url}/owner/Tiny-GGUF/resolve/main/tiny-F32.gguf", "--yes")
+    assert result.code == ExitCode.OK, result.err
+    assert list(Path(os.environ["KTDESK_HOME"]).glob("models/**/tiny-F32.gguf"))
