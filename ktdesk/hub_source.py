@@ -27,6 +27,7 @@ class HubSource:
         self._wanted: WantedModel | None = None
         self._headers: tempfile.TemporaryDirectory[str] | None = None
         """Until `close`: the rehearsal reads it too."""
+        self._header: Path | None = None
 
     @property
     def name(self) -> str:
@@ -39,8 +40,11 @@ class HubSource:
         return self._wanted
 
     def find(self, report: SourceReport) -> str:
-        """With its quantization, which the machine's memory decides, not its speed."""
+        """With its quantization, which the machine's memory decides, not its speed. Its headers are read now: what is
+        gated or damaged is known before anybody waits."""
         report.step("asking the hub")
+        if self._http is not None:
+            self.header(report)
         num_files = len(self._resolved.files)
         return f"{self.name}, {num_files} {'file' if num_files == 1 else 'files'}"
 
@@ -52,8 +56,11 @@ class HubSource:
             return stored.path
         if self._http is None:  # whatever is missing, `pull` says what to do
             return self.fetch(report)
-        self._headers = tempfile.TemporaryDirectory(prefix="ktdesk-headers-")
-        return fetch_headers(self._http, self._resolved.files, Path(self._headers.name), report).path
+        if self._header is None:
+            self._headers = tempfile.TemporaryDirectory(prefix="ktdesk-headers-")
+            folder = Path(self._headers.name)
+            self._header = fetch_headers(self._http, self._resolved.files, folder, report).path
+        return self._header
 
     @property
     def missing_bytes(self) -> int:
@@ -87,7 +94,7 @@ class HubSource:
     def close(self) -> None:
         if self._headers is not None:
             self._headers.cleanup()
-            self._headers = None
+            self._headers = self._header = None
 
     def _stored(self) -> StoredModel | None:
         models = stored_models(self._settings.models_folder)

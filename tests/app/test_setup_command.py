@@ -100,7 +100,15 @@ def test_what_no_source_has_is_told_before_the_machine_is_measured(
 
     monkeypatch.setattr("ktdesk_wizard.setup.work.measure", measure)
     (tmp_path / "text.gguf").write_text("no model")
-    for name in ("owner/Absent-GGUF", "deepseek-v33", tmp_path / "text.gguf", tmp_path / "absent.gguf"):
+    hub.add("owner/Gated-GGUF", "gated-F32.gguf", b"GGUF")
+    hub.gated.add("owner/Gated-GGUF")
+    for name in (
+        "owner/Gated-GGUF",
+        "owner/Absent-GGUF",
+        "deepseek-v33",
+        tmp_path / "text.gguf",
+        tmp_path / "absent.gguf",
+    ):
         result = ktdesk("--home", tmp_path / "empty", "setup", name, "--yes")
         assert result.code in (ExitCode.FETCH, ExitCode.USAGE, ExitCode.MODEL_FILE), result.err
 

@@ -15,7 +15,7 @@ from ktdesk_wizard.plan.plan import MEMORY, LedgerEntry
 from ktdesk_wizard.tensor_classes import CLASSES, OTHER
 
 MIB = 2**20
-RUNTIME_BYTES = 115 * MIB
+RUNTIME_BYTES = 110 * MIB
 """The interpreter, numpy and the extension, measured (docs/planning.md)."""
 TOKEN_BYTES = 150
 """Of a vocabulary's entry, in the tables of the tokenizer."""
