@@ -98,7 +98,7 @@ def test_what_the_hub_s_cache_has_is_linked_even_offline(
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("nobody-knows-7b",), ExitCode.USAGE, "`ktdesk plan --list` shows the catalogue"),
+        (("nobody-knows-7b",), ExitCode.MODEL_FILE, "`ktdesk plan --list` shows the catalogue"),
         (("qwen3-30b-a3",), ExitCode.MODEL_FILE, "did you mean qwen3-30b-a3b"),
         (("owner/Tiny-GGUF:Q9",), ExitCode.FETCH, "has no Q9: "),
         (("owner/Unknown",), ExitCode.FETCH, "has no repository owner/Unknown"),

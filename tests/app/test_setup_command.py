@@ -121,7 +121,7 @@ def test_names_that_no_hub_knows_are_one_line(ktdesk: RunKtdesk, hub: LoopbackHu
         (("deepseek-v33",), "did you mean"),
     ):
         result = ktdesk("setup", *arguments, "--yes")
-        assert result.code in (ExitCode.FETCH, ExitCode.USAGE)
+        assert result.code in (ExitCode.FETCH, ExitCode.MODEL_FILE)
         assert message in result.error
     result = ktdesk("setup", tiny_model("qwen3moe"), "--quant", "F32", "--yes")
     assert "a file has the one that it has" in result.error
