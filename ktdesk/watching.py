@@ -40,6 +40,8 @@ class Moment:
     """Weights read by the last steps of decoding."""
     bandwidth_share: float | None = None
     """Of what the memory gives."""
+    peak_share: float | None = None
+    """Of the operations that tiles or vectors could do: the last prompts."""
     node_percents: Mapping[int, float] = field(default_factory=dict)
     """How busy the cores of each NUMA node are."""
     process_percent: float = 0.0
@@ -104,6 +106,7 @@ class Watcher:
             num_open_requests=int(numbers.get("http_open_requests", 0)),
             read_bytes_s=numbers.get("decode_weight_bytes_per_second"),
             bandwidth_share=numbers.get("decode_bandwidth_share"),
+            peak_share=numbers.get("prefill_peak_share"),
             node_percents=self._by_node(psutil.cpu_percent(percpu=True)),
             process_percent=percent,
             resident_bytes=resident,
@@ -163,7 +166,7 @@ def limit_words(moment: Moment) -> str:
     if not moment.is_busy:
         return "idle"
     if moment.num_prefilling and moment.prompt_tok_s > moment.tok_s:
-        return f"compute-bound: prompts are read at {moment.prompt_tok_s:,.0f} tok/s"
+        return f"compute-bound: prompts are read at {prompt_words(moment)}"
     ceiling, share, read = moment.ceiling_bytes_s, moment.bandwidth_share, moment.read_bytes_s
     if ceiling is not None and share is not None:
         kind = "memory-bound" if share >= MEMORY_BOUND_SHARE else "not bound by memory"
@@ -171,6 +174,14 @@ def limit_words(moment: Moment) -> str:
     if read is not None:
         return f"weights are read at {speed_text(read)}; `ktdesk probe --measure` finds what the memory could give"
     return "decoding"
+
+
+def prompt_words(moment: Moment) -> str:
+    """How fast prompts are read, and what of the arithmetic that takes, where both are known."""
+    words = f"{moment.prompt_tok_s:,.0f} tok/s"
+    if not moment.prompt_tok_s or moment.peak_share is None:
+        return words
+    return f"{words}, {moment.peak_share * 100:.0f} % of peak"
 
 
 def heat_words(heat: ExpertHeat) -> str:

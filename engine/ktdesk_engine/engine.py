@@ -166,6 +166,10 @@ class Engine(TextEngine):
         bytes_ = weights.memory_bytes
         return weights.of_token(bytes_) + (num_rows - 1) * bytes_.embedding_row
 
+    def token_operations(self) -> float | None:
+        on_bytes = self.accelerator is None and self._weights.peak == "int8"
+        return self._weights.operations(1, 0) if on_bytes else None
+
     def close(self) -> None:
         if self.accelerator is not None:
             self.accelerator.close()

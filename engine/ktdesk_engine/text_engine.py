@@ -86,6 +86,10 @@ class TextEngine(ABC):
         """That a step of decoding reads from main memory, for so many sequences; None where that is not known."""
         return None
 
+    def token_operations(self) -> float | None:
+        """On bytes, that the CPU does for a token of a prompt, attention apart; None where it computes otherwise."""
+        return None
+
     def close(self) -> None:
         """Ends the template's process and lets go of the file. After it, a request is a ValueError."""
         self._is_closed = True

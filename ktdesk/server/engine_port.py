@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any, Protocol
 
+from ktdesk.server.ceilings import UNKNOWN, Ceilings
 from ktdesk_engine.answer import StreamEvent
 from ktdesk_engine.config import Request
 from ktdesk_engine.engine_thread import EngineThread
@@ -55,10 +56,10 @@ class ScheduledEngine:
         engine: TextEngine,
         limits: SchedulerLimits | None = None,
         cache: CacheLimits | None = None,
-        read_bytes_s: float | None = None,
+        ceilings: Ceilings = UNKNOWN,
     ) -> None:
-        """read_bytes_s: the most that the threads read from memory, where that was measured."""
-        self._read_bytes_s = read_bytes_s
+        self._ceilings = ceilings
+        self._token_operations = engine.token_operations()
         self._thread = EngineThread(engine, limits, cache)
 
     @property
@@ -75,19 +76,29 @@ class ScheduledEngine:
         facts = asdict(self._thread.stats())
         counters, cache = facts.pop("counters"), facts.pop("cache")
         totals = {f"{name.removeprefix('num_')}_total": value for name, value in counters.items()}
-        return {**_bandwidth(facts.pop("decode_weight_bytes_s"), self._read_bytes_s), **facts, **totals, **_flat(cache)}
+        reading = _rate(
+            "decode_weight_bytes", "decode_bandwidth", facts.pop("decode_weight_bytes_s"), self._ceilings.read_bytes_s
+        )
+        computing = _rate(
+            "prefill_operations", "prefill_peak", self._prefill_ops_s(facts["prefill_tok_s"]), self._ceilings.ops_s
+        )
+        return {**reading, **computing, **facts, **totals, **_flat(cache)}
+
+    def _prefill_ops_s(self, tok_s: float) -> float | None:
+        """None before the first prompt, and where an engine does not say what a token takes."""
+        return None if self._token_operations is None or not tok_s else tok_s * self._token_operations
 
     def close(self, finish_seconds: float = 0.0) -> None:
         self._thread.close(finish_seconds)
 
 
-def _bandwidth(weight_bytes_s: float | None, ceiling_bytes_s: float | None) -> Numbers:
+def _rate(what: str, of_what: str, rate: float | None, ceiling: float | None) -> Numbers:
     """What is not known is left out."""
-    if weight_bytes_s is None:
+    if rate is None:
         return {}
-    numbers = {"decode_weight_bytes_per_second": weight_bytes_s}
-    if ceiling_bytes_s is not None:
-        numbers["decode_bandwidth_share"] = weight_bytes_s / ceiling_bytes_s
+    numbers = {f"{what}_per_second": rate}
+    if ceiling is not None:
+        numbers[f"{of_what}_share"] = rate / ceiling
     return numbers
 
 

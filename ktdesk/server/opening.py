@@ -8,18 +8,16 @@ from pathlib import Path
 
 from ktdesk.expert_use import KeptUse, keep_use
 from ktdesk.loaded_engine import LoadedEngine, engine_note
+from ktdesk.server.ceilings import Ceilings, ceilings_of
 from ktdesk.server.engine_port import AnswerEngine, ScheduledEngine
 from ktdesk_engine.config import EngineConfig
 from ktdesk_engine.engine_choice import load_engine
 from ktdesk_engine.errors import InUseError, ResourceError
 from ktdesk_engine.load_progress import LoadProgress
-from ktdesk_engine.machine import thread_places
 from ktdesk_engine.prefix_cache.limits import CacheLimits
 from ktdesk_engine.prefix_cache.page_folder import folders_of
 from ktdesk_engine.scheduler.limits import SchedulerLimits
 from ktdesk_engine.text_engine import TextEngine
-from ktdesk_wizard.probe.measurement import with_measurement
-from ktdesk_wizard.probe.probe import probe
 
 ShowProgress = Callable[[LoadProgress], None]
 """Called while a model loads. May raise, to cancel."""
@@ -66,11 +64,11 @@ def open_model(path: Path, settings: OpenSettings, show: ShowProgress, tell: Tel
 def _scheduled(engine: TextEngine, settings: OpenSettings, tell: Tell) -> ScheduledEngine:
     """Caches in the first folder that nobody has. Where none can be used, the server does without, and says so."""
     cache, name = settings.cache, engine.file.path.name
-    ceiling = _read_ceiling(engine, settings.data_folder)
+    ceilings = ceilings_of(engine, settings.data_folder)
     folders = folders_of(cache.disk_folder) if cache.disk_bytes and cache.disk_folder is not None else []
     made: ScheduledEngine | ResourceError | None = None
     for folder in folders:
-        made = _caching_in(folder, engine, settings, ceiling)
+        made = _caching_in(folder, engine, settings, ceilings)
         if not isinstance(made, InUseError):
             break
     if isinstance(made, ScheduledEngine):
@@ -79,21 +77,13 @@ def _scheduled(engine: TextEngine, settings: OpenSettings, tell: Tell) -> Schedu
         return made
     if made is not None:
         tell(f"nothing of {name} is cached on disk: {made}")
-    return ScheduledEngine(engine, settings.limits, replace(cache, disk_bytes=0), ceiling)
+    return ScheduledEngine(engine, settings.limits, replace(cache, disk_bytes=0), ceilings)
 
 
 def _caching_in(
-    folder: Path, engine: TextEngine, settings: OpenSettings, ceiling: float | None
+    folder: Path, engine: TextEngine, settings: OpenSettings, ceilings: Ceilings
 ) -> ScheduledEngine | ResourceError:
     try:
-        return ScheduledEngine(engine, settings.limits, replace(settings.cache, disk_folder=folder), ceiling)
+        return ScheduledEngine(engine, settings.limits, replace(settings.cache, disk_folder=folder), ceilings)
     except ResourceError as error:
         return error
-
-
-def _read_ceiling(engine: TextEngine, folder: Path | None) -> float | None:
-    """Bytes a second, as `ktdesk probe --measure` found with as many threads as the engine has; None: it did not."""
-    if folder is None or engine.config.num_threads != len(thread_places()):
-        return None
-    fact = with_measurement(probe(folder), folder).memory.read_bytes_s
-    return fact.value if fact.confidence == "measured" else None

@@ -17,7 +17,7 @@ from ktdesk.tui.monitor.card_graphs import CardGraphs
 from ktdesk.tui.monitor.graph import Graph
 from ktdesk.tui.monitor.heat_map import HeatMap
 from ktdesk.tui.place_screen import PlaceScreen
-from ktdesk.watching import ExpertHeat, Moment, Watcher, heat_words, limit_words
+from ktdesk.watching import ExpertHeat, Moment, Watcher, heat_words, limit_words, prompt_words
 
 SECONDS_BETWEEN_LOOKS = 1.0
 LOOKS_BETWEEN_HEATS = 5
@@ -124,7 +124,7 @@ class MonitorScreen(PlaceScreen):
             return
         limit.update(limit_words(moment))
         self._graph("answers").add(moment.tok_s, f"{moment.tok_s:,.1f} tok/s")
-        self._graph("prompts").add(moment.prompt_tok_s, f"{moment.prompt_tok_s:,.0f} tok/s")
+        self._graph("prompts").add(moment.prompt_tok_s, prompt_words(moment))
         percents = moment.node_percents
         mean = sum(percents.values()) / max(len(percents), 1)
         self._graph("cores").add(mean, cores_words(moment))
