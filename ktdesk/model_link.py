@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ktdesk.errors import AppError
-from ktdesk.options import EngineOptions
+from ktdesk.options import EngineOptions, changed_options
 from ktdesk.server_answers import facts_of
 from ktdesk.server_records import ServerRecord, running_servers, stop_server
 from ktdesk.settings import KEY_VARIABLE, Settings
@@ -76,6 +76,7 @@ class ModelLink:
             self._turn += 1
             self._forget_started()
             self._record = record
+            self.options = EngineOptions()
             self.state = LinkState("loading", record.model, record.url, record.path)
         return self.look()
 
@@ -154,9 +155,11 @@ class ModelLink:
         return self.look()
 
     def _fitting(self, path: Path) -> ServerRecord | None:
+        wanted = changed_options(self.options)
         for record in self.servers():
+            is_fit = record.changed == wanted if wanted else record.is_for_all
             with suppress(OSError):
-                if os.path.samefile(path, record.path) and not record.needs_key and record.is_for_all:
+                if is_fit and os.path.samefile(path, record.path) and not record.needs_key:
                     return record
         return None
 

@@ -25,6 +25,10 @@ MEMORY_BOUND_SHARE = 0.6
 """From here on a faster memory would help more than anything else."""
 
 
+MOST_SHARE = 1.15
+"""The machine drifts; from here on what was measured is no ceiling."""
+
+
 @dataclass(frozen=True)
 class Moment:
     """Rates are of the time since the look before."""
@@ -168,6 +172,9 @@ def limit_words(moment: Moment) -> str:
     if moment.num_prefilling and moment.prompt_tok_s > moment.tok_s:
         return f"compute-bound: prompts are read at {prompt_words(moment)}"
     ceiling, share, read = moment.ceiling_bytes_s, moment.bandwidth_share, moment.read_bytes_s
+    if ceiling is not None and share is not None and share > MOST_SHARE:
+        words = f"memory-bound: weights are read at {speed_text(share * ceiling)}, though only {speed_text(ceiling)}"
+        return f"{words} were measured: `ktdesk probe --measure` on an idle machine finds more"
     if ceiling is not None and share is not None:
         kind = "memory-bound" if share >= MEMORY_BOUND_SHARE else "not bound by memory"
         return f"{kind}: {share:.0%} of {speed_text(ceiling)}".replace("%", " %")

@@ -46,6 +46,7 @@ class FakeLink:
 
     def start(self, path: Path, options: EngineOptions | None = None, *, guards_memory: bool = True) -> LinkState:
         self.done.append(f"start {path}")
+        self.options = options or EngineOptions()
         self.state = LinkState("loading", path.stem, "http://127.0.0.1:1", str(path))
         return self.state
 

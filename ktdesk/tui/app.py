@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -25,6 +26,7 @@ from ktdesk.tui.themes import THEMES, default_theme
 
 if TYPE_CHECKING:
     from ktdesk.model_link import LinkState, ModelLink
+    from ktdesk.options import EngineOptions
 
 SECONDS_BETWEEN_LOOKS = 2.0
 SECONDS_BETWEEN_LOADING_LOOKS = 0.25
@@ -127,8 +129,15 @@ class KtdeskApp(App[None]):
         state = self.link.attach_if_any()
         path = self.preferences.last_model
         if state.stage == "none" and path and self.preferences.load_last_model and Path(path).is_file():
-            return self.link.start(Path(path))
+            return self.link.start(Path(path), self._last_options())
         return state
+
+    def _last_options(self) -> EngineOptions:
+        """Of what is no option any more, nothing."""
+        from ktdesk.options import EngineOptions
+
+        names = {field.name for field in fields(EngineOptions)}
+        return EngineOptions(**{name: value for name, value in self.preferences.last_options.items() if name in names})
 
     async def _in_thread(self, job: Callable[[], LinkState]) -> None:
         try:
@@ -178,8 +187,13 @@ class KtdeskApp(App[None]):
 
     def watch_link_state(self, old: LinkState | None, new: LinkState | None) -> None:
         """The model that was ready last is loaded next time."""
-        if new is not None and new.is_ready and new.path != self.preferences.last_model:
-            self.change_preferences(last_model=new.path)
+        if new is None or not new.is_ready:
+            return
+        from ktdesk.options import changed_options  # it is loaded: something was started with options
+
+        now = {"last_model": new.path, "last_options": changed_options(self.link.options)}
+        if any(getattr(self.preferences, name) != value for name, value in now.items()):
+            self.change_preferences(**now)
 
     def tell_failure(self, error: BaseException | str, *, next_step: str = "") -> None:
         """Cause and next step, in words."""

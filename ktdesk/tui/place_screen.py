@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 from textual.app import ComposeResult
 from textual.containers import Container
 from textual.screen import Screen
+from textual.widget import Widget
 from textual.widgets import Footer, Static
 
 from ktdesk.tui.widgets.place_bar import PlaceBar
@@ -47,6 +48,11 @@ class PlaceScreen(Screen[None]):
     }
     """
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._left: Widget | None = None
+        """What had the focus when the window became too small: what is hidden loses it."""
+
     def compose(self) -> ComposeResult:
         yield PlaceBar(self.PLACE)
         with Container(id="body"):
@@ -61,6 +67,22 @@ class PlaceScreen(Screen[None]):
         self.watch(self.app, "link_state", self._show_link)
         self.watch(self.app, "bound_keys", self._show_keys)
         self.watch(self.app, "demo_words", lambda: self._show_link(self.ktdesk.link_state))
+        self.watch(self, "focused", self._keep_left)
+
+    def on_resize(self) -> None:
+        left = self._left
+        if left is not None and self._has_room:
+            self._left = None
+            self.call_after_refresh(self.set_focus, left)
+
+    def _keep_left(self, before: Widget | None, now: Widget | None) -> None:
+        if before is not None and now is None and not self._has_room:
+            self._left = before
+
+    @property
+    def _has_room(self) -> bool:
+        size = self.app.size
+        return size.width >= MIN_WIDTH and size.height >= MIN_HEIGHT
 
     def _show_link(self, state: LinkState | None) -> None:
         bar = self.query_one(PlaceBar)

@@ -28,6 +28,8 @@ class Preferences:
     """Load it as the app starts."""
     last_model: str | None = None
     """Its path."""
+    last_options: dict[str, Any] = field(default_factory=dict)
+    """Of the engine, with which it was started: `context: 4096`."""
     show_reasoning: bool = False
     """Unfold reasoning while it comes."""
     renders_per_second: float = 4.0
@@ -96,6 +98,7 @@ _KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {
     "keys": ((dict,), "names of keys and what they are bound to"),
     "load_last_model": ((bool,), "true or false"),
     "last_model": ((str,), "a path"),
+    "last_options": ((dict,), "options of the engine and their values"),
     "show_reasoning": ((bool,), "true or false"),
     "renders_per_second": ((int, float), "a number"),
     "presets": ((dict,), "names of presets and their values"),
@@ -111,13 +114,19 @@ def _checked(name: str, value: Any, where: str) -> Any:
         raise PreferencesError(f"{where}: {name} must be {expected}, not {value!r}")
     if not isinstance(value, dict):
         return value
-    check = _text if name == "keys" else _numbers
+    check = {"keys": _text, "last_options": _plain}.get(name, _numbers)
     return {str(key): check(f"{name}.{key}", item, where) for key, item in value.items()}
 
 
 def _text(name: str, value: Any, where: str) -> Any:
     if not isinstance(value, str) or not value:
         raise PreferencesError(f"{where}: {name} must be a key such as ctrl+n, not {value!r}")
+    return value
+
+
+def _plain(name: str, value: Any, where: str) -> Any:
+    if not isinstance(value, (str, int, float)):
+        raise PreferencesError(f"{where}: {name} must be a word or a number, not {value!r}")
     return value
 
 

@@ -120,6 +120,7 @@ def test_use_of_experts_is_what_the_server_says(server: FakeServer) -> None:
         (Moment(tok_s=9, num_decoding=1, read_bytes_s=8e9), "8.0 GB/s; `ktdesk probe --measure` finds what"),
         (Moment(tok_s=9, prompt_tok_s=500, num_prefilling=1), "compute-bound: prompts are read at 500 tok/s"),
         (Moment(prompt_tok_s=500, num_prefilling=1, peak_share=0.124), "read at 500 tok/s, 12 % of peak"),
+        (Moment(tok_s=9, num_decoding=1, read_bytes_s=8e9, bandwidth_share=2.0), "though only 4.0 GB/s were measured"),
         (Moment(tok_s=9, num_decoding=1), "decoding"),
     ],
 )

@@ -6,6 +6,7 @@ from ktdesk_wizard.errors import DoesNotFitError, HomeFolderError, TrialError
 from ktdesk_wizard.setup.step import Failure, StepName
 
 ADVICE: dict[StepName | None, str] = {
+    "find": "Take a model of the list; without a network, those on this disk and the demo can be set up.",
     "probe": "`ktdesk probe --sources` shows what could be read.",
     "measure": "`ktdesk doctor` shows what is wrong with this machine.",
     "plan": "Without a network, models on this disk and the demo can be set up.",

@@ -9,7 +9,7 @@ from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical
-from textual.events import Key
+from textual.events import Key, Paste
 from textual.message import Message
 from textual.widgets import DataTable, Input, Static
 
@@ -41,17 +41,23 @@ tokens a second are those of answers, from the most careful to the most hopeful 
 
     def on_key(self, event: Key) -> None:
         """Letters go to the search, wherever the mark is."""
-        is_letter = event.is_printable and event.character not in (None, " ")
+        search = self.screen.query_one("#search", Input)
+        is_letter = event.is_printable and event.character is not None and (event.character != " " or search.value)
         if not is_letter and event.key != "backspace":
             return
         event.stop()
         event.prevent_default()
-        search = self.screen.query_one("#search", Input)
         search.focus()
         if is_letter:
             search.insert_text_at_cursor(str(event.character))
         else:
             search.action_delete_left()
+
+    def on_paste(self, event: Paste) -> None:
+        event.stop()
+        search = self.screen.query_one("#search", Input)
+        search.focus()
+        search.insert_text_at_cursor(" ".join(event.text.split()))
 
 
 class SearchInput(Input):

@@ -40,7 +40,8 @@ FOCUS = {"machine": "#choose", "models": "ModelTable", "plan": "#accept", "downl
 
 class SetupScreen(PlaceScreen):
     PLACE = "setup"
-    AUTO_FOCUS: ClassVar[str] = "#choose"
+    AUTO_FOCUS: ClassVar[str] = ""
+    """Each step has its own."""
     BINDINGS: ClassVar[list[BindingType]] = [
         binding("setup.back", "back"),
         binding("setup.next", "next", show=False),
@@ -81,6 +82,8 @@ class SetupScreen(PlaceScreen):
 
     def on_screen_resume(self) -> None:
         self._list_models()
+        if self.focused is None:
+            self._focus_step()
 
     def on_unmount(self) -> None:
         """What comes is kept as far as it came."""
@@ -100,7 +103,10 @@ class SetupScreen(PlaceScreen):
         bar.here = step
         self.query_one(ContentSwitcher).current = step
         self.set_focus(None)
-        self.query_one(f"#{step} {FOCUS[step]}").focus()
+        self._focus_step()
+
+    def _focus_step(self) -> None:
+        self.query_one(f"#{self.here} {FOCUS[self.here]}").focus()
 
     @on(StepsBar.Chosen)
     def _go_to(self, event: StepsBar.Chosen) -> None:
@@ -274,6 +280,7 @@ class SetupScreen(PlaceScreen):
             self._load(guided)
         elif guided.failure is not None:
             step, failure = guided.failure
+            self.query_one(PlanPane).show_state("")
             self._tell(failure_words(step, failure), next_steps(step, failure))
 
     @on(DownloadPane.Asked)

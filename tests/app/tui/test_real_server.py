@@ -116,6 +116,7 @@ def test_a_link_tells_how_the_server_is_from_start_to_end(talker: Path, tmp_path
     other = ModelLink(settings())
     assert other.attach_if_any().stage == "none"  # it has options that somebody gave: it is for them
     assert other.attach(other.servers()[0]).url == ready.url
+    assert other.start(talker, OPTIONS).url == ready.url  # or for who wants the same
     assert len(other.servers()) == 1
 
     body = {"model": "talker", "messages": [{"role": "user", "content": "the cat"}], "temperature": 0, "max_tokens": 5}

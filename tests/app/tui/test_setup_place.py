@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from driving import FakeLink, click, drive, make_app, shown, until
 from loopback_hub import LoopbackHub
+from textual.events import Paste
 from textual.pilot import Pilot
 from textual.widgets import Input
 from trials import FakeTrials, measured_machine
@@ -21,6 +22,7 @@ from ktdesk.planning import catalogue, machine_facts
 from ktdesk.settings import DEMO_VARIABLE, Settings
 from ktdesk.tui.setup.ledger_bars import bar_cells
 from ktdesk.tui.setup.load_pane import Pace
+from ktdesk.tui.setup.models_pane import ModelTable
 from ktdesk.tui.setup.screen import SetupScreen
 from ktdesk.tui.widgets.slider import Slider
 from ktdesk_wizard.plan.wishes import Wishes
@@ -92,6 +94,33 @@ def test_a_new_user_gets_from_the_start_to_chat_with_three_presses_of_enter(demo
 
     drive(make_app(link, first_place=None), script)
     assert not unfinished_choices(settings())
+
+
+def test_a_path_is_pasted_into_the_list_of_models(demo: Path) -> None:
+    async def script(pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: "Processor" in shown(pilot.app))
+        await pilot.press("enter")
+        await is_at(pilot, "models")
+        table = pilot.app.screen.query_one(ModelTable)
+        table.focus()
+        table.post_message(Paste("/tmp/a b.gguf\n"))
+        await until(pilot, lambda: pilot.app.screen.query_one("#search", Input).value == "/tmp/a b.gguf")
+
+    drive(make_app(first_place=None), script)
+
+
+def test_a_place_that_is_come_back_to_has_the_focus_on_its_own_step(demo: Path) -> None:
+    async def script(pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: "Processor" in shown(pilot.app))
+        await pilot.press("enter")
+        await is_at(pilot, "models")
+        pilot.app.screen.set_focus(None)
+        await pilot.press("f2")
+        await until(pilot, lambda: pilot.app.current_mode == "chat")
+        await pilot.press("f3")
+        await until(pilot, lambda: isinstance(pilot.app.focused, ModelTable))
+
+    drive(make_app(first_place=None), script)
 
 
 def test_who_had_a_model_before_begins_in_chat(demo: Path) -> None:

@@ -12,6 +12,8 @@ from textual.pilot import Pilot
 from textual.widgets import DataTable, Select
 
 from ktdesk.model_link import LinkState
+from ktdesk.options import EngineOptions
+from ktdesk.tui.chat.composer import Composer
 from ktdesk.tui.keys import KEYS, clashes
 from ktdesk.tui.place_screen import NO_ROOM
 from ktdesk.tui.places import PLACES
@@ -58,6 +60,40 @@ def test_the_last_model_is_loaded_again_unless_the_user_said_no(tmp_path: Path) 
             assert link.done == ([f"start {model}"] if loads else [])
 
         drive(make_app(link), script)
+
+
+def test_the_last_model_comes_back_with_the_options_that_it_was_started_with(tmp_path: Path) -> None:
+    model = tmp_path / "m.gguf"
+    model.touch()
+    link = FakeLink(READY)
+    link.options = EngineOptions(context=4096)
+
+    async def ready(pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: PreferencesFile(home()).now.last_options == {"context": 4096})
+
+    drive(make_app(link), ready)
+    PreferencesFile(home()).change(last_model=str(model))
+    again = FakeLink()
+
+    async def next_time(pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: again.done)
+
+    drive(make_app(again), next_time)
+    assert again.options == link.options
+
+
+def test_what_had_the_focus_has_it_again_once_the_window_has_room() -> None:
+    async def script(pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: isinstance(pilot.app.focused, Composer))
+        await pilot.press("a")
+        await pilot.resize_terminal(20, 5)
+        await until(pilot, lambda: pilot.app.focused is None)
+        await pilot.resize_terminal(80, 24)
+        await until(pilot, lambda: isinstance(pilot.app.focused, Composer))
+        await pilot.press("b")
+        assert pilot.app.screen.query_one(Composer).text == "ab"
+
+    drive(make_app(FakeLink(READY)), script)
 
 
 def test_help_and_the_palette_open_by_key_and_close_again() -> None:
