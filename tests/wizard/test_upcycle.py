@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from tiny_models import TINY, write_model
 from ktdesk_engine.config import EngineConfig
 from ktdesk_engine.engine import Engine
 from ktdesk_engine.gguf.file import GGUFFile
+from ktdesk_wizard.demo_model import SAMPLING
 from ktdesk_wizard.errors import SourceError
 from ktdesk_wizard.report import Silence
 from ktdesk_wizard.upcycle import Recipe, upcycle
@@ -37,6 +39,13 @@ def test_it_says_what_the_dense_model_says(name: str, tiny_model: TinyModel, tmp
     with Engine.load(tiny_model(name), exact) as dense, Engine.load(made, exact) as moe:
         np.testing.assert_allclose(moe.score(ids), dense.score(ids), rtol=0, atol=1e-4)
         assert dense.score(ids).std() > 0.5  # of what is compared
+
+
+def test_it_says_how_to_sample(tiny_model: TinyModel, tmp_path: Path) -> None:
+    made = tmp_path / "made.gguf"
+    upcycle(tiny_model("llama-dense"), made, replace(RECIPE, sampling=SAMPLING), Silence())
+    with Engine.load(made, EngineConfig(compute="float32")) as moe:
+        assert (moe.recommended_sampling.temperature, moe.recommended_sampling.top_p) == pytest.approx((0.2, 0.9))
 
 
 def test_each_expert_is_a_copy_and_the_router_is_random(made: Path, tiny_model: TinyModel) -> None:

@@ -27,9 +27,11 @@ from ktdesk_wizard.errors import HomeFolderError
 from ktdesk_wizard.report import Report, Silence
 from ktdesk_wizard.upcycle import Recipe, upcycle
 
-RECIPE_VERSION = 1
+RECIPE_VERSION = 2
 """Counts up when a change here makes another file of the same profile."""
 _WORK_PREFIX = ".making-"
+SAMPLING = {"general.sampling.temp": 0.2, "general.sampling.top_p": 0.9}
+"""As the authors of SmolLM2 advise; so small a model rambles at what suits large ones."""
 
 
 def demo_model(profile: DemoProfile, folder: Path, *, source: Path | None = None, report: Report | None = None) -> Path:
@@ -131,6 +133,7 @@ def _recipe(profile: DemoProfile) -> Recipe:
         num_experts=profile.num_experts,
         num_used=profile.num_used,
         seed=profile.seed,
+        sampling=SAMPLING,
     )
 
 

@@ -8,8 +8,8 @@ Weights are copied as they lie in the file, so nothing is lost to quantization.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -51,6 +51,8 @@ class Recipe:
     num_used: int
     seed: int
     """Of the router."""
+    sampling: Mapping[str, float] = field(default_factory=dict)
+    """Keys that say how to sample, over those of the source."""
 
 
 class OutTensor(NamedTuple):
@@ -129,7 +131,7 @@ def _router_values(byte_shape: tuple[int, ...], rng: np.random.Generator) -> NDA
 
 
 def _write_metadata(writer: GGUFWriter, file: GGUFFile, recipe: Recipe) -> None:
-    for key, value in file.metadata.items():
+    for key, value in {**file.metadata, **recipe.sampling}.items():
         if key not in _NOT_COPIED and not key.startswith("split."):
             _add_value(writer, key, value)
     writer.add_name(recipe.title)
