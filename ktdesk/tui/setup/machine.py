@@ -14,12 +14,17 @@ from ktdesk_wizard.probe.machine_facts import MachineFacts
 from ktdesk_wizard.probe.measurement import is_measured, measure, save_measurement
 
 
+class MeasuringStoppedError(Exception):
+    """The app ends."""
+
+
 class Machine:
     """All but the attributes blocks: not for an event loop."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._lock = threading.Lock()
+        self._is_stopping = threading.Event()
         self.facts: MachineFacts | None = None
         self.findings: Sequence[Finding] = ()
 
@@ -38,8 +43,16 @@ class Machine:
         """On all cores, for about ten seconds."""
         assert self.facts is not None
         with self._lock:
-            save_measurement(measure(self.facts), self._settings.data_folder)
+            save_measurement(measure(self.facts, self._check), self._settings.data_folder)
         self.look()
+
+    def stop(self) -> None:
+        """A measurement that goes on ends within a second or two, and is not kept."""
+        self._is_stopping.set()
+
+    def _check(self) -> None:
+        if self._is_stopping.is_set():
+            raise MeasuringStoppedError
 
     def wait(self) -> None:
         """Until nothing is measured: two at once would both be wrong."""

@@ -87,6 +87,8 @@ class SetupScreen(PlaceScreen):
 
     def on_unmount(self) -> None:
         """What comes is kept as far as it came."""
+        if self._machine is not None:
+            self._machine.stop()
         if self._guided is not None:
             self._guided.stop()
             self._guided.join()

@@ -27,6 +27,12 @@ def app(tmp_path: Path) -> Iterator[AppInTerminal]:
     running.close()
 
 
+def used_before(home: Path) -> str:
+    """A home in which a model was loaded before, so that the app opens in Chat."""
+    (home / "app.yaml").write_text("load_last_model: false\nlast_model: gone.gguf\n")
+    return str(home)
+
+
 def left_as_found(app: AppInTerminal) -> bool:
     entered = app.written.rfind(b"\x1b[?1049h")
     return all(app.written.rfind(part) > entered for part in (LEFT_ALTERNATE_SCREEN, SHOWN_CURSOR, NO_MOUSE))
@@ -62,7 +68,7 @@ def test_an_error_that_nobody_expected_is_told_after_the_terminal_is_itself_agai
         "sys.meta_path.insert(0, Finder())\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    app = AppInTerminal(str(tmp_path), 80, 24)
+    app = AppInTerminal(used_before(tmp_path), 80, 24)
     app.wait_for("Chat")
     app.press("hello\r")
     assert app.wait() == 1
@@ -79,11 +85,13 @@ def test_a_kill_leaves_what_was_saved_while_it_streamed(tmp_path: Path) -> None:
         begun = psutil.Process().create_time()
         record = ServerRecord(os.getpid(), begun, server.url, port, "fake-moe", "/m.gguf", "", False, {})
         write_record(Settings(home=str(tmp_path)), record)
-        app = AppInTerminal(str(tmp_path), 80, 24)
+        app = AppInTerminal(used_before(tmp_path), 80, 24)
         app.wait_for("● fake-moe")
         app.press("question\r")
-        while not answers(tmp_path):
+        for _ in range(300):
             app.read_for(0.1)
+            if answers(tmp_path):
+                break
         app.close()  # by SIGKILL
     assert answers(tmp_path) == ["a sentence "]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
@@ -66,23 +66,37 @@ def machine_key(facts: MachineFacts) -> str:
     return ", ".join(map(str, parts))
 
 
-def measure(facts: MachineFacts) -> Measurement:
-    """On all threads that the engine takes. Takes about ten seconds, and a quarter of the free memory at the most."""
+def measure(facts: MachineFacts, check: Callable[[], None] = lambda: None) -> Measurement:
+    """On all threads that the engine takes. Takes some ten seconds, and a quarter of the free memory at the most.
+
+    check: called about once a second. May raise, to stop.
+    """
     meter = LoadMeter()
     places = thread_places()
     pool = kernels.worker_pool(len(places), places=places)
     names = [PLANNED_PEAK, *([TILE_PEAK] if pool.has_tiles else [])]
     probes = Probes(pool, names)
-    measurement = measurement_of(facts, probes.measure)
+
+    def sample() -> Ceilings:
+        check()
+        return probes.measure()
+
+    measurement = measurement_of(facts, sample)
     node_ids = [node.id for node in facts.numa.nodes if node.num_cores]
     return replace(
         measurement,
-        kernel_shares=tuple(kernel_shares(pool, probes, PLANNED_PEAK, TILE_PEAK)),
-        reads_by_threads=tuple(reads_by_threads(places)),
-        reads_by_nodes=tuple(reads_by_nodes(places, node_ids)),
+        kernel_shares=tuple(_checked(kernel_shares(pool, probes, PLANNED_PEAK, TILE_PEAK), check)),
+        reads_by_threads=tuple(_checked(reads_by_threads(places), check)),
+        reads_by_nodes=tuple(_checked(reads_by_nodes(places, node_ids), check)),
         copies=rate_of_card(pool),
         busy_cores=meter.read().taken_cores,
     )
+
+
+def _checked(items: Iterable[T], check: Callable[[], None]) -> Iterator[T]:
+    for item in items:
+        check()
+        yield item
 
 
 def measurement_of(facts: MachineFacts, sample: Callable[[], Ceilings]) -> Measurement:
