@@ -106,7 +106,7 @@ class KtdeskApp(App[None]):
 
     def on_ready(self) -> None:
         self._watch_link()
-        if _has_terminal():
+        if not self.is_headless:  # the terminal may be gone by now
             self.set_interval(SECONDS_BETWEEN_LOOKS, self._leave_without_terminal)
 
     @work(exclusive=True, group="link")
