@@ -106,6 +106,7 @@ def test_chat_after_the_server_died(
     snap_compare: Compare, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ktdesk.tui.chat.entry.measured_words", lambda measured: "")
+    monkeypatch.setattr("ktdesk.tui.chat.entry.duration", lambda seconds: "0.0 s")
 
     async def script(pilot: Pilot[None]) -> None:
         await pilot.press(*"Hi", "enter")
