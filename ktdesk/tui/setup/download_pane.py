@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from textual import on
 from textual.app import ComposeResult
-from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
-from textual.message import Message
 from textual.widgets import Button, Static
 
 from ktdesk.tui.markdown.harmless import harmless
 from ktdesk.tui.setup.bars import bytes_line
+from ktdesk.tui.setup.step_pane import StepPane
 from ktdesk_wizard.setup.step import Advance, Step
 
 TOTAL_WIDTH, FILE_WIDTH = 10, 36
@@ -21,7 +21,7 @@ class DownloadButton(Button):
 terminal: what came is kept, and it goes on from there. The rate is of the last ten seconds."""
 
 
-class DownloadPane(Vertical):
+class DownloadPane(StepPane):
     DEFAULT_CSS = """
     DownloadPane {
         VerticalScroll { height: 1fr; padding: 1 1 0 1; }
@@ -29,11 +29,6 @@ class DownloadPane(Vertical):
         #files { margin-top: 1; }
     }
     """
-
-    class Asked(Message):
-        def __init__(self, what: str) -> None:
-            super().__init__()
-            self.what = what
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(can_focus=False):

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from textual import on
 from textual.app import ComposeResult
-from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
-from textual.message import Message
 from textual.widgets import Button, Static
 
 from ktdesk.tui.markdown.harmless import harmless
 from ktdesk.tui.setup.bars import progress_bar
+from ktdesk.tui.setup.step_pane import StepPane
 from ktdesk_wizard.setup.step import Step
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Pace:
         return (1.0 - share) * (now - began) / (share - before)
 
 
-class LoadPane(Vertical):
+class LoadPane(StepPane):
     DEFAULT_CSS = """
     LoadPane {
         VerticalScroll { height: 1fr; padding: 1 1 0 1; }
@@ -63,11 +63,6 @@ class LoadPane(Vertical):
         #tried, #measured-lines { margin-top: 1; }
     }
     """
-
-    class Asked(Message):
-        def __init__(self, what: str) -> None:
-            super().__init__()
-            self.what = what
 
     def __init__(self, id: str) -> None:
         super().__init__(id=id)

@@ -40,7 +40,7 @@ class Machine:
             self.facts, self.findings = diagnosis.case.facts, diagnosis.findings
 
     def measure(self) -> None:
-        """On all cores, for about ten seconds."""
+        """On all cores, for about half a minute."""
         assert self.facts is not None
         with self._lock:
             save_measurement(measure(self.facts, self._check), self._settings.data_folder)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from textual import on
 from textual.app import ComposeResult
-from textual.containers import Horizontal, Vertical, VerticalScroll
-from textual.message import Message
+from textual.containers import Horizontal, VerticalScroll
 from textual.widgets import Button, Static
 
 from ktdesk.tui.markdown.harmless import harmless
 from ktdesk.tui.setup.machine_words import findings_content, machine_content
+from ktdesk.tui.setup.step_pane import StepPane
 
 if TYPE_CHECKING:
     from ktdesk_wizard.doctor.diagnosis import Finding
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 class MachineButton(Button):
     HELP = """What ktdesk found out about this machine. Speeds of models are computed from it, so memory and processor
-are measured once, for about ten seconds. Enter goes on to the models, also while that lasts."""
+are measured once, for about half a minute. Enter goes on to the models, also while that lasts."""
 
 
-class MachinePane(Vertical):
+class MachinePane(StepPane):
     DEFAULT_CSS = """
     MachinePane {
         VerticalScroll { height: 1fr; padding: 0 1; }
@@ -32,11 +32,6 @@ class MachinePane(Vertical):
         #help-title { text-style: bold; margin-top: 1; }
     }
     """
-
-    class Asked(Message):
-        def __init__(self, what: str) -> None:
-            super().__init__()
-            self.what = what
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(can_focus=False):

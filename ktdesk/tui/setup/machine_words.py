@@ -82,7 +82,7 @@ def _bandwidth(facts: MachineFacts, *, is_measuring: bool) -> Content:
     read, nominal = memory.read_bytes_s.value, memory.nominal_bytes_s.value
     if read is None:
         words = (
-            "is measured now, with all cores: ten seconds" if is_measuring else f"unknown: {memory.read_bytes_s.source}"
+            "is measured now, on all cores: half a minute" if is_measuring else f"unknown: {memory.read_bytes_s.source}"
         )
         return Content.styled(words, "$warning" if is_measuring else "dim")  # fmt: skip
     words = f"{speed_text(read)} read, {memory.read_bytes_s.confidence}"

@@ -22,6 +22,7 @@ from ktdesk.tui.setup.machine_pane import MachinePane
 from ktdesk.tui.setup.models_pane import ModelsPane
 from ktdesk.tui.setup.plan_pane import PlanPane
 from ktdesk.tui.setup.state_words import state_words
+from ktdesk.tui.setup.step_pane import StepPane
 from ktdesk.tui.setup.steps_bar import NAMES, StepsBar
 from ktdesk.tui.widgets.failure_bar import FailureBar
 from ktdesk_wizard.errors import WizardError
@@ -179,10 +180,6 @@ class SetupScreen(PlaceScreen):
             judged = await self._aside(outlook_or_problem, choice, facts, self.ktdesk.settings)
             pane.judge({choice.name: judged})
 
-    @on(MachinePane.Asked)
-    def _do_with_machine(self, event: MachinePane.Asked) -> None:
-        self._take(event.what)
-
     @on(ModelsPane.Chosen)
     @work(exclusive=True, group="choice")
     async def _plan_model(self, event: ModelsPane.Chosen) -> None:
@@ -285,11 +282,6 @@ class SetupScreen(PlaceScreen):
             self.query_one(PlanPane).show_state("")
             self._tell(failure_words(step, failure), next_steps(step, failure))
 
-    @on(DownloadPane.Asked)
-    @on(LoadPane.Asked)
-    def _do_with_setup(self, event: DownloadPane.Asked | LoadPane.Asked) -> None:
-        self._take(event.what)
-
     # Loading
 
     def _load(self, guided: GuidedSetup) -> None:
@@ -329,6 +321,10 @@ class SetupScreen(PlaceScreen):
         self.query_one(FailureBar).tell(error if isinstance(error, str) else describe(error), **steps)
         button = self.query("FailureBar Button").first()
         button.focus()
+
+    @on(StepPane.Asked)
+    def _do(self, event: StepPane.Asked) -> None:
+        self._take(event.what)
 
     @on(FailureBar.Chosen)
     def _take_step(self, event: FailureBar.Chosen) -> None:

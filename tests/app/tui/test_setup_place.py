@@ -138,8 +138,9 @@ def test_the_controls_turn_the_plan_and_what_they_say_is_set_up(demo: Path) -> N
     async def script(pilot: Pilot[None]) -> None:
         await choose(pilot, "demo")
         context = pilot.app.screen.query_one("#context", Slider)
-        await until(pilot, lambda: len(context._stops) > 1)
+        await until(pilot, lambda: len(context._stops) > 1 and pilot.app.focused is not None)
         context.focus()
+        await until(pilot, lambda: context.has_focus)
         await pilot.press("end")
         await until(pilot, lambda: context.value == 512)
         await click(pilot, "#accept", lambda: link.done)

@@ -67,7 +67,7 @@ def machine_key(facts: MachineFacts) -> str:
 
 
 def measure(facts: MachineFacts, check: Callable[[], None] = lambda: None) -> Measurement:
-    """On all threads that the engine takes. Takes some ten seconds, and a quarter of the free memory at the most.
+    """On all threads that the engine takes. Takes about half a minute, and a quarter of the free memory at the most.
 
     check: called about once a second. May raise, to stop.
     """
