@@ -149,7 +149,7 @@ CachedTile tile_at(const Attention& a, const CachedRows& rows, const Piece& piec
 
 void attention(WorkerPool& pool, const Attention& wanted) {
     Attention a = wanted;
-    a.on_tiles = pool.tuning.attends_on_tiles && pool.kernels().tile_attention;
+    a.on_tiles = pool.kernels().tile_attention && most_queries(a) >= pool.tuning.min_tile_queries;
     Plan plan = make_plan(a, pool.num_threads());
     int64_t num_floats = 0;
     for (const Piece& piece : plan.pieces)

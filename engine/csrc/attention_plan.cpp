@@ -77,6 +77,12 @@ int64_t num_splits_of(const std::vector<Piece>& pieces) {
 
 }  // namespace
 
+int64_t most_queries(const Attention& a) {
+    int64_t most = 0;
+    for (const Run& run : runs_of(a.context)) most = std::max(most, run.num_tokens * group_of(a));
+    return most;
+}
+
 Span operator&(Span a, Span b) { return {std::max(a.begin, b.begin), std::min(a.end, b.end)}; }
 
 Span visible(const Attention& a, int64_t t) {

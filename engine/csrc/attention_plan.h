@@ -51,4 +51,7 @@ struct Plan {
 
 Plan make_plan(const Attention& a, int64_t num_threads);
 
+// Query rows of the largest run.
+int64_t most_queries(const Attention& a);
+
 }  // namespace ktdesk

@@ -93,10 +93,10 @@ void bind_pool(nb::module_& m) {
                 pool.tuning.rounds_to_bfloat16 = rounds;
             })
         .def_prop_rw(
-            "attends_on_tiles", [](const WorkerPool& pool) { return pool.tuning.attends_on_tiles; },
-            [](WorkerPool& pool, bool attends) {
+            "min_tile_queries", [](const WorkerPool& pool) { return pool.tuning.min_tile_queries; },
+            [](WorkerPool& pool, int64_t rows) {
                 const auto lock = pool.lock();
-                pool.tuning.attends_on_tiles = attends;
+                pool.tuning.min_tile_queries = rows;
             })
         .def_prop_rw(
             "overlaps_phases", [](const WorkerPool& pool) { return pool.tuning.overlaps_phases; },

@@ -42,8 +42,9 @@ class Buffer {
 struct Tuning {
     int64_t min_tile_rows = INT64_MAX;  // of an expert, or of a matrix: from so many tokens on tiles are used
     bool rounds_to_bfloat16 = false;    // on tiles: else as integers of 16 bits (tiles.h)
-    bool attends_on_tiles = false;      // where the instruction set has tiles
-    bool overlaps_phases = true;        // an expert's second phase may run while others are in their first
+    int64_t min_tile_queries =
+        INT64_MAX;                // of a head of keys: from so many on tiles attend, where there are tiles
+    bool overlaps_phases = true;  // an expert's second phase may run while others are in their first
 };
 
 // Where one thread of a pool belongs.

@@ -21,7 +21,7 @@ from ktdesk_engine.backends.cpu import CpuBackend
 from ktdesk_engine.benchmark.model_weights import model_weights
 from ktdesk_engine.calibration import find_min_tile_rows, typical_experts
 from ktdesk_engine.chat.template import ChatTemplate
-from ktdesk_engine.compute import attends_on_tiles, decide_compute, fixed_min_tile_rows, rounds_to_bfloat16
+from ktdesk_engine.compute import decide_compute, fixed_min_tile_rows, min_tile_queries, rounds_to_bfloat16
 from ktdesk_engine.config import EngineConfig
 from ktdesk_engine.errors import ConfigError, ModelFileError
 from ktdesk_engine.expert_half import ExpertHalf
@@ -73,7 +73,7 @@ class Engine(TextEngine):
         self.recommended_sampling = recommended_sampling(file.path, file.keys)
         compute = decide_compute(config.compute, pool, deterministic=config.deterministic)
         pool.rounds_to_bfloat16 = rounds_to_bfloat16(compute)
-        pool.attends_on_tiles = attends_on_tiles(compute, deterministic=config.deterministic)
+        pool.min_tile_queries = min_tile_queries(compute, deterministic=config.deterministic)
         panel_bytes = packed_model_bytes(self.model.packables) if compute != "float32" else 0
         available_bytes = available_memory_bytes()
         check_memory(panel_bytes, available_bytes)

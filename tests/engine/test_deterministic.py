@@ -91,7 +91,7 @@ def test_one_kernel_is_left_of_each_operation(model: Path) -> None:
         with Engine.load(model, EngineConfig(compute=wish, num_threads=1, deterministic=True)) as engine:
             assert engine.config.compute == decided
             assert engine.pool.min_tile_rows == NEVER
-            assert not engine.pool.attends_on_tiles
+            assert engine.pool.min_tile_queries == NEVER
 
 
 def test_a_number_that_chooses_between_kernels_is_refused() -> None:

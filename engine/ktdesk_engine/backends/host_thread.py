@@ -71,7 +71,7 @@ class HostThreadAccelerator(CpuBackend):
     def tune(self) -> None:
         """Rounds as the CPU's pool does from now on."""
         self.pool.min_tile_rows = self.host_pool.min_tile_rows
-        self.pool.attends_on_tiles = self.host_pool.attends_on_tiles
+        self.pool.min_tile_queries = self.host_pool.min_tile_queries
 
     @property
     def free_bytes(self) -> int:

@@ -60,7 +60,7 @@ def kernel_shares(pool: WorkerPool, probes: Probes, vectors: str, tiles: str) ->
     """On vectors, then on tiles as mixed uses them, where there are any. vectors, tiles: names of the probes' peaks."""
     for on_tiles in (False, True)[: 1 + pool.has_tiles]:
         pool.min_tile_rows = 1 if on_tiles else NEVER
-        pool.attends_on_tiles = on_tiles
+        pool.min_tile_queries = 1 if on_tiles else NEVER
         peaks = (vectors, tiles) if on_tiles else (vectors,)
         for weight_type in TYPES:
             yield KernelShare(EXPERTS, weight_type.name, _share(*_experts(pool, weight_type), probes, peaks), on_tiles)

@@ -28,7 +28,8 @@ class WorkerPool:
     min_tile_rows: int
     rounds_to_bfloat16: bool
     """Of what goes on tiles; else it is integers of 16 bits (csrc/tiles.h)."""
-    attends_on_tiles: bool
+    min_tile_queries: int
+    """Query rows that share the keys they see: from so many on tiles attend."""
     overlaps_phases: bool
     @property
     def weight_bytes(self) -> int:

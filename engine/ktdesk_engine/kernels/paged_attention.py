@@ -81,8 +81,9 @@ def attention(
 ) -> Floats:
     """queries (T, heads, D) over cached keys and values -> (T, heads, value D).
 
-    The cache holds the tokens' own keys and values already. In bfloat16, with sums in float32, where the pool
-    `attends_on_tiles` and its instruction set has tiles.
+    The cache holds the tokens' own keys and values already. On tiles, in two bfloat16 with sums in float32, where a
+    sequence has at least the pool's `min_tile_queries` (tokens, times heads to a head of keys) and the instruction
+    set has tiles.
     """
     out = new_floats(pool, *queries.shape[:2], values.length)
     _kernels.attention(

@@ -7,6 +7,7 @@ import pytest
 
 from ktdesk_engine import kernels
 from ktdesk_engine.kernels import AttentionRule, CachedRows, PagedContext, WorkerPool, cached_row_bytes, reference
+from ktdesk_engine.kernels.pools import NEVER
 from ktdesk_engine.quants.formats import WeightType
 
 TYPES = [WeightType.F32, WeightType.F16, WeightType.BF16, WeightType.Q8_0]
@@ -21,8 +22,12 @@ ISAS = kernels.isas(with_variants=True)
 def pool(request: pytest.FixtureRequest) -> WorkerPool:
     """Of each instruction set, and once more of AMX with attention on tiles."""
     pool = kernels.worker_pool(2, "amx" if request.param == "tiles" else request.param)
-    pool.attends_on_tiles = request.param == "tiles"
+    pool.min_tile_queries = 1 if request.param == "tiles" else NEVER
     return pool
+
+
+def attends_on_tiles(pool: WorkerPool) -> bool:
+    return pool.min_tile_queries == 1
 
 
 def random_floats(*shape: int, seed: int = 0) -> np.ndarray:
@@ -79,7 +84,7 @@ def assert_attends(
     assert got.dtype == np.float32
     error = np.abs(got - want)
     bound = 2e-5 + 2e-5 * np.abs(want)
-    if pool.attends_on_tiles:
+    if attends_on_tiles(pool):
         bound = bound + bfloat16_bound(queries, keys, values, context, rule)
     assert (error <= bound).all(), f"{(error / bound).max():.2f} of what rounding explains"
 
@@ -183,7 +188,7 @@ def test_values_that_lie_in_the_keys(pool: WorkerPool, cache_type: WeightType, h
 
 def test_the_exponential_is_right_to_the_last_bits(pool: WorkerPool) -> None:
     """Two positions, of score 0 and x <= 0 and of value 0 and 1: the result is exp(x) / (1 + exp(x))."""
-    if pool.attends_on_tiles:
+    if attends_on_tiles(pool):
         pytest.skip("scores are products of two bfloat16 on tiles")
     x = np.concatenate([np.linspace(-86.9, 0, 20_001), -np.logspace(-8, 1, 1000)]).astype(np.float32)
     tables = np.zeros((1, 1), np.int32)
@@ -205,7 +210,7 @@ def test_scores_far_apart_leave_only_the_largest(pool: WorkerPool) -> None:
     queries, rule = random_floats(2, 1, 16), AttentionRule(scale=1000.0, sinks=np.array([-1e30], np.float32))
     got = kernels.attention(pool, queries, keys, values, context, rule)
     assert np.isfinite(got).all()
-    if not pool.attends_on_tiles:  # where rounding may choose another position
+    if not attends_on_tiles(pool):  # where rounding may choose another position
         want = reference.attention(queries, keys, values, context, rule)
         np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4)
 
@@ -232,7 +237,9 @@ def test_tiles_are_used_only_where_the_pool_says_so(cache_type: WeightType) -> N
     pool, vectors = kernels.worker_pool(2, "amx"), kernels.worker_pool(2, "avx512")
     exact = kernels.attention(vectors, queries, keys, values, context, rule)
     np.testing.assert_array_equal(kernels.attention(pool, queries, keys, values, context, rule), exact)
-    pool.attends_on_tiles = True
+    pool.min_tile_queries = 21
+    np.testing.assert_array_equal(kernels.attention(pool, queries, keys, values, context, rule), exact)
+    pool.min_tile_queries = 20  # 5 tokens of 4 heads to a head of keys
     assert (kernels.attention(pool, queries, keys, values, context, rule) != exact).any()
 
 
@@ -251,7 +258,7 @@ def test_a_token_has_the_same_bits_alone_in_a_batch_and_on_any_number_of_threads
     whole = kernels.attention(pool, queries, keys, values, context, rule)
     for threads in (1, 5):
         other_pool = kernels.worker_pool(threads, pool.isa)
-        other_pool.attends_on_tiles = pool.attends_on_tiles
+        other_pool.min_tile_queries = pool.min_tile_queries
         np.testing.assert_array_equal(kernels.attention(other_pool, queries, keys, values, context, rule), whole)
     for part in (slice(0, 1), slice(113, 114), slice(140, 153), slice(399, 404), slice(429, 430)):
         some = PagedContext(tables, context.sequences[part], context.positions[part])
