@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from ktdesk.hub_planning import offered_sets
-from ktdesk.pulling import PullWish, adopted_folders, rate_text, wanted_model
+from ktdesk.pulling import PullWish, adopted_folders, checked, rate_text, wanted_model
 from ktdesk.settings import Settings
 from ktdesk_wizard.download.pull import PullOptions, WantedModel, pull
 from ktdesk_wizard.download.state import TransferState, Watcher
@@ -72,7 +72,8 @@ class HubSource:
         options = PullOptions(adopt_from=adopted_folders(self._wish), ignores_room=self._wish.force)
         watcher = _Watching(report)
         store = self._settings.models_folder
-        return pull(self._http, store, self._resolved, options, watcher=watcher, report=report).path
+        pulled = pull(self._http, store, self._resolved, options, watcher=watcher, report=report)
+        return checked(pulled, self._wish).path
 
     @property
     def quantization(self) -> str:

@@ -54,7 +54,7 @@ def _stored(settings: Settings) -> Iterator[ModelChoice]:
     for model in stored_models(settings.models_folder):
         if model.name == DEMO:
             continue
-        path = model.path if model.state == "whole" else None
+        path = model.path if model.has_all else None  # of what is no model, the outlook tells why
         is_file = model.record.repository is None and path is not None
         name = str(path) if is_file else model.name
         yield ModelChoice("partial" if path is None else "here", name, model.name, model.num_bytes, None, path)

@@ -23,6 +23,7 @@ _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+(:[\w.-]+)?")
 
 def model_path(model: str, settings: Settings) -> Path:
     """The file to load. The demo model is made if it is not there."""
+    check_named(model)
     if model == DEMO:
         return demo_path(settings)
     path = Path(model)
@@ -37,6 +38,12 @@ def model_path(model: str, settings: Settings) -> Path:
     if not model.endswith(".gguf") and (os.sep not in model or _REPOSITORY.fullmatch(model)):
         raise ModelFileError(path, f"neither a file nor a model of the store; {_nearest_text(model, settings)}")
     return path
+
+
+def check_named(model: str) -> None:
+    """UsageError where nothing is named, as by a variable of a script that is not set."""
+    if not model.strip():
+        raise UsageError("MODEL is empty: name a file, or what `ktdesk models` or `ktdesk plan --list` shows")
 
 
 def _nearest_text(model: str, settings: Settings) -> str:
@@ -66,6 +73,9 @@ def _stored_path(model: str, settings: Settings) -> Path | None:
         names = " or ".join(each.name for each in whole)
         raise UsageError(f"{on_one_line(model)!r} may be {names}: name one of them")
     if found and not whole:
+        if found[0].state == "unusable":
+            problem = f"no model that can be opened: {found[0].record.problem}"
+            raise ModelFileError(found[0].path, f"{problem}; `ktdesk models rm {found[0].name}` deletes it")
         have = f"{found[0].num_present} of {len(found[0].record.files)} files are there and whole"
         raise ModelFileError(found[0].path, f"{have}: `ktdesk pull {found[0].name}` fetches the rest")
     return whole[0].path if whole else None

@@ -11,7 +11,7 @@ from typing import Any
 from ktdesk import plan_text
 from ktdesk.errors import UsageError
 from ktdesk.json_output import json_text
-from ktdesk.model_paths import DEMO, model_path
+from ktdesk.model_paths import DEMO, check_named, model_path
 from ktdesk.quality_figures import Figures, as_lines, load_figures
 from ktdesk.settings import Settings
 from ktdesk_engine.errors import ModelFileError
@@ -99,6 +99,7 @@ class Question:
 
 
 def planned(model: str, question: Question, settings: Settings) -> Planned:
+    check_named(model)
     facts = machine_facts(settings, question.what_if)
     abilities = engine_abilities()
     name = None if is_here(model, settings) else parse_name(model)
@@ -167,8 +168,6 @@ def catalogue_text(settings: Settings) -> str:
 
 def _profile(model: str, settings: Settings) -> ModelProfile | None:
     """None where the name is that of a file. ModelFileError, with those that are near, where it is nothing at all."""
-    if not model:
-        raise UsageError("MODEL is empty: name a file, or what `ktdesk plan --list` shows")
     if model == DEMO or model.endswith(".gguf"):
         return None
     models = catalogue(settings)

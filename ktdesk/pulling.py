@@ -12,6 +12,7 @@ from urllib.parse import unquote, urlsplit
 from ktdesk.amounts import bytes_text
 from ktdesk.errors import UsageError
 from ktdesk.hub_planning import planned_from_hub
+from ktdesk.model_paths import check_named
 from ktdesk.planning import Question, catalogue, machine_facts
 from ktdesk.settings import Settings
 from ktdesk.terminal import Progress, note, on_one_line, tell
@@ -58,12 +59,13 @@ class Pulled:
 
 
 def pull_model(wish: PullWish, settings: Settings) -> Pulled:
+    check_named(wish.model)
     started = time.monotonic()
     progress = PullProgress()
     http = None if is_offline() else Http()
     try:
         stored = _stored(wish, settings) if http is None else None
-        pulled = stored or _pull(wish, settings, http, progress)
+        pulled = checked(stored or _pull(wish, settings, http, progress), wish)
     finally:
         progress.finish()
     _tell_end(pulled, time.monotonic() - started)
@@ -82,6 +84,20 @@ def _pull(wish: PullWish, settings: Settings, http: Http | None, progress: PullP
     return pull(http, settings.models_folder, wanted, options, watcher=progress, report=progress.report)
 
 
+def checked(pulled: PulledModel, wish: PullWish) -> PulledModel:
+    """ModelFileError for what came as its source has it, and is no model. It stays, and is listed as that."""
+    problem = pulled.record.problem
+    if problem is not None and not wish.force:
+        name = on_one_line(pulled.record.name)
+        again = f"`ktdesk pull {name} --update` fetches what its source has now" if pulled.is_outdated else ""
+        raise ModelFileError(
+            pulled.path,
+            f"it is as its source has it, but no model that can be opened: {problem}. It stays here; "
+            f"{again or f'`ktdesk models rm {name}` deletes it'}",
+        )
+    return pulled
+
+
 def adopted_folders(wish: PullWish) -> tuple[Path, ...]:
     given = tuple(Path(folder).expanduser() for folder in wish.adopt_from)
     for folder in given:
@@ -93,7 +109,7 @@ def adopted_folders(wish: PullWish) -> tuple[Path, ...]:
 def _stored(wish: PullWish, settings: Settings) -> PulledModel | None:
     """Offline, what is here whole need not be fetched."""
     name = wish.model if wish.quantization is None else f"{wish.model}:{wish.quantization}"
-    whole = [m for m in find_models(name, stored_models(settings.models_folder)) if m.state == "whole"]
+    whole = [m for m in find_models(name, stored_models(settings.models_folder)) if m.has_all]
     return PulledModel(whole[0].record, whole[0].path, 0) if len(whole) == 1 else None
 
 
@@ -236,6 +252,9 @@ def _tell_end(pulled: PulledModel, seconds: float) -> None:
     name = on_one_line(pulled.record.name)
     if pulled.is_outdated:
         note(f"{name} is here; its source has other files now: --update fetches them")
+        return
+    if pulled.record.problem is not None:
+        note(f"{name} is here, but it is no model that can be opened: {on_one_line(pulled.record.problem)}")
         return
     unknown = [file.path for file in pulled.record.files if file.sha256 is None]
     checked = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from textwrap import wrap
 
@@ -14,7 +14,7 @@ from ktdesk.commands.setup import SetupOptions
 from ktdesk.errors import UsageError
 from ktdesk.exit_codes import ExitCode
 from ktdesk.json_output import json_text
-from ktdesk.model_paths import DEMO, model_path
+from ktdesk.model_paths import DEMO, check_named, model_path
 from ktdesk.planned_text import compared_facts, planned_lines
 from ktdesk.planning import is_whole
 from ktdesk.settings import DEMO_VARIABLE, Settings
@@ -23,17 +23,25 @@ from ktdesk_wizard.plan.wishes import Wishes
 from ktdesk_wizard.setup.flow import Setup
 from ktdesk_wizard.setup.outcome import Outcome
 from ktdesk_wizard.setup.sources import DemoSource, FileSource, ModelSource
-from ktdesk_wizard.setup.step import Advance, Step
+from ktdesk_wizard.setup.step import Advance, Step, StepName
 from ktdesk_wizard.setup.wanted import Wanted
 
 TITLE_WIDTH = 30
 WIDTH = 80
+KEPT: dict[StepName, str] = {
+    "measure": "what was measured of the machine",
+    "confirm": "that it was confirmed",
+    "pull": "the model",
+    "prove": "what was measured of it",
+}
+COME = "what has come of the model"
 NOBODY_TO_ASK = (
     "standard input is no terminal, so nobody can be asked whether to go on: add --yes, or see first with `ktdesk plan`"
 )
 
 
 def set_up(model: str, wishes: Wishes, settings: Settings, options: SetupOptions) -> int:
+    check_named(model)
     named = model if options.quant is None else f"{model}:{options.quant}"
     wanted = Wanted(
         model=named,
@@ -50,6 +58,9 @@ def set_up(model: str, wishes: Wishes, settings: Settings, options: SetupOptions
         raise UsageError(NOBODY_TO_ASK)
     try:
         outcome = setup.run()
+    except (KeyboardInterrupt, SystemExit):
+        watcher.tell_kept()
+        raise
     finally:
         watcher.finish()
     print(json_text(outcome_facts(outcome)) if options.as_json else "\n".join(outcome_lines(outcome)))
@@ -98,6 +109,11 @@ class Watcher:
     def finish(self) -> None:
         self._progress.erase()
 
+    def tell_kept(self) -> None:
+        """To whom it was stopped for."""
+        assert self.setup is not None
+        tell(f"{'':<{TITLE_WIDTH}}{kept_text(self.setup.steps)}")
+
     def _running(self, step: Step) -> None:
         if not self._progress.rewrites:
             return
@@ -117,6 +133,16 @@ class Watcher:
         self._progress.erase()
         tell(f"{on_one_line(step.result)} [y/N] ", end="")
         self.setup.answer(sys.stdin.readline().strip().lower() in ("y", "yes"))
+
+
+def kept_text(steps: Sequence[Step]) -> str:
+    """What this run leaves for the next one, and how to go on."""
+    done = {step.name for step in steps if step.state == "done" and not step.is_from_before}
+    kept = [text for name, text in KEPT.items() if name in done]
+    kept += [COME for step in steps if step.name == "pull" and step.state == "cancelled"]
+    if not kept:
+        return "nothing is lost: the same command begins again"
+    return f"kept: {', '.join(kept)}; the same command goes on from there"
 
 
 def _advance_text(advance: Advance) -> str:

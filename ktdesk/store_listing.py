@@ -11,6 +11,7 @@ from ktdesk.settings import Settings
 from ktdesk.terminal import Progress, on_one_line
 from ktdesk_wizard.store.checking import CheckedFile, verify
 from ktdesk_wizard.store.models import StoredModel, find_models, stored_models
+from ktdesk_wizard.store.opening import note_problem
 
 
 def model_facts(model: StoredModel) -> dict[str, Any]:
@@ -30,6 +31,11 @@ def state_text(model: StoredModel) -> str:
     if model.state == "partial":
         return f"{model.num_present} of {len(model.record.files)} files"
     return model.state
+
+
+def problem_text(model: StoredModel) -> str:
+    """To stand behind its name."""
+    return f": {on_one_line(model.record.problem)}" if model.state == "unusable" and model.record.problem else ""
 
 
 def chosen_models(settings: Settings, names: Sequence[str] | None) -> list[StoredModel]:
@@ -64,7 +70,8 @@ def verified_facts(model: StoredModel) -> dict[str, Any]:
         files = [_file_facts(file) for file in verify(model, advance)]
     finally:
         progress.erase()
-    return {"name": model.name, "files": files}
+    is_right = all(file["finding"] in ("right", "no hash is known") for file in files)
+    return {"name": model.name, "files": files, "problem": note_problem(model) if is_right else None}
 
 
 def _file_facts(file: CheckedFile) -> dict[str, Any]:

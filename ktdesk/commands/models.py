@@ -19,7 +19,7 @@ def ls(
     """List the models in the data folder, whole or on their way."""
     from ktdesk.amounts import bytes_text
     from ktdesk.json_output import json_text
-    from ktdesk.store_listing import model_facts, state_text
+    from ktdesk.store_listing import model_facts, problem_text, state_text
     from ktdesk_wizard.store.models import stored_models
 
     folder = settings_of(ctx).models_folder
@@ -28,7 +28,8 @@ def ls(
         print(json_text({"folder": str(folder), "models": [model_facts(model) for model in models]}))
         return
     for model in models:
-        print(f"{bytes_text(model.num_bytes):>10}  {state_text(model):<20}  {on_one_line(model.name)}")
+        problem = problem_text(model)
+        print(f"{bytes_text(model.num_bytes):>10}  {state_text(model):<20}  {on_one_line(model.name)}{problem}")
     if not models:
         note(f"no models in {folder} yet: `ktdesk pull MODEL` fetches one")
 
@@ -41,7 +42,7 @@ def verify(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> int:
-    """Read every file and compare it with its hash. Ends with 3 if one is missing or wrong.
+    """Read every file and compare it with its hash. Ends with 3 if one is missing or wrong, or no model.
 
     What is wrong, `ktdesk pull` fetches again, and nothing else.
     """
@@ -58,8 +59,11 @@ def verify(
         for model in facts:
             for file in model["files"]:
                 print(f"{file['finding']:<20}  {on_one_line(file['path'])}")
+            if model["problem"] is not None:
+                print(f"{'unusable':<20}  {on_one_line(model['name'])}: {on_one_line(model['problem'])}")
     bad = [file for model in facts for file in model["files"] if file["finding"] in ("wrong", "missing")]
-    return ExitCode.MODEL_FILE if bad else ExitCode.OK
+    is_bad = bool(bad) or any(model["problem"] is not None for model in facts)
+    return ExitCode.MODEL_FILE if is_bad else ExitCode.OK
 
 
 def rm(

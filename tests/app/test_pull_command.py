@@ -128,6 +128,47 @@ def test_a_file_that_is_not_what_its_hash_says_leaves_nothing_behind(
     assert list((tmp_path / "home").rglob("*.gguf*")) == []
 
 
+@pytest.mark.parametrize(
+    ("spoil", "problem"),
+    [
+        (lambda data: b"<html>" + data, "a web page"),
+        (lambda data: data[:-300], "of a file of"),
+        (lambda data: data[:4] + bytes([99]) + data[5:], "GGUF version 99 is not known"),
+    ],
+    ids=["a page", "cut off", "nonsense"],
+)
+def test_a_file_that_is_what_its_hash_says_but_no_model_stays_and_is_never_taken_for_one(
+    ktdesk: RunKtdesk, hub: LoopbackHub, model: Path, tmp_path: Path, spoil: Callable[[bytes], bytes], problem: str
+) -> None:
+    hub.add("owner/Tiny-GGUF", "tiny-F32.gguf", spoil(model.read_bytes()))
+    result = ktdesk("pull", "owner/Tiny-GGUF:F32")
+    assert (result.code, result.out) == (ExitCode.MODEL_FILE, "")
+    assert problem in result.error
+    assert "`ktdesk models rm owner/Tiny-GGUF:F32` deletes it" in result.error
+    kept = tmp_path / "home/models/owner/Tiny-GGUF/tiny-F32.gguf"
+    assert kept.read_bytes() == spoil(model.read_bytes())
+    (listed,) = json.loads(ktdesk("models", "--json").out)["models"]
+    assert listed["state"] == "unusable"
+    assert problem in listed["problem"]
+    assert problem in ktdesk("models").out
+    for again in (("run", "tiny", "a"), ("plan", "tiny"), ("models", "verify"), ("pull", "owner/Tiny-GGUF:F32")):
+        assert ktdesk(*again).code == ExitCode.MODEL_FILE, again
+    setup = ktdesk("setup", "owner/Tiny-GGUF:F32", "--yes")
+    assert (setup.code, problem in setup.error) == (ExitCode.MODEL_FILE, True)
+    forced = ktdesk("pull", "owner/Tiny-GGUF:F32", "--force")
+    assert (forced.code, forced.out) == (ExitCode.OK, f"{kept}\n")
+    assert problem in forced.err
+
+
+def test_what_was_no_model_is_one_once_its_source_has_another(ktdesk: RunKtdesk, hub: LoopbackHub, model: Path) -> None:
+    hub.add("owner/Tiny-GGUF", "tiny-F32.gguf", b"<html>")
+    assert ktdesk("pull", "owner/Tiny-GGUF:F32").code == ExitCode.MODEL_FILE
+    hub.add("owner/Tiny-GGUF", "tiny-F32.gguf", model.read_bytes())
+    assert "`ktdesk pull owner/Tiny-GGUF:F32 --update`" in ktdesk("pull", "owner/Tiny-GGUF:F32").error
+    assert ktdesk("pull", "owner/Tiny-GGUF:F32", "--update").code == ExitCode.OK
+    assert json.loads(ktdesk("models", "--json").out)["models"][0]["state"] == "whole"
+
+
 def test_a_folder_that_cannot_be_written_is_one_line(ktdesk: RunKtdesk, model: Path, tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "models").write_text("a file, where a folder is needed")

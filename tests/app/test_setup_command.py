@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from loopback_hub import LoopbackHub
 from running import RunKtdesk
-from trials import FakeTrials, measured_machine
+from trials import FakeTrial, FakeTrials, measured_machine
 
 from ktdesk.exit_codes import ExitCode
+from ktdesk_wizard.setup.messages import Task
 
 ModelNamed = Callable[[str], Path]
 
@@ -36,6 +38,43 @@ def test_without_a_terminal_it_needs_yes_and_ends_with_the_command_to_chat(
     assert f"Chat with it: ktdesk chat {model} --context 128" in result.out
     assert "measured" in result.out
     assert "it answered 'Paris'" in result.err
+
+
+@pytest.mark.parametrize("command", [("setup",), ("plan",), ("pull",), ("run",), ("chat",), ("setup", "--yes")])
+@pytest.mark.parametrize("name", ["", "  "])
+def test_a_name_of_nothing_is_told_before_all_else(ktdesk: RunKtdesk, command: tuple[str, ...], name: str) -> None:
+    result = ktdesk(*command, name)
+    assert result.code == ExitCode.USAGE
+    assert "MODEL is empty" in result.error
+    assert len(result.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("signal", [SystemExit(143), KeyboardInterrupt()], ids=["SIGTERM", "Ctrl-C"])
+def test_stopped_by_a_signal_it_says_what_is_kept_and_the_same_command_goes_on(
+    ktdesk: RunKtdesk,
+    tiny_model: ModelNamed,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    signal: BaseException,
+) -> None:
+    class Stopped(FakeTrials):
+        def begin(self, task: Task) -> FakeTrial:  # type: ignore[override]
+            if not task.is_rehearsal:
+                raise signal
+            return super().begin(task)
+
+    model = tiny_model("qwen3moe")
+    monkeypatch.setattr("ktdesk_wizard.setup.flow.Trials", Stopped)
+    try:
+        code, _, said = ktdesk("setup", model, "--yes")
+    except SystemExit as end:  # `main` ends with it
+        code, said = int(end.code or 0), capsys.readouterr().err
+    assert code == (143 if isinstance(signal, SystemExit) else ExitCode.INTERRUPTED)
+    assert re.search(r"^Load it +stopped\n +kept: that it was confirmed; the same command goes on", said, re.MULTILINE)
+    assert "failed" not in said
+    monkeypatch.setattr("ktdesk_wizard.setup.flow.Trials", FakeTrials)
+    result = ktdesk("setup", model, "--yes")
+    assert (result.code, "confirmed before (before)" in result.err) == (ExitCode.OK, True)
 
 
 def test_json_holds_plan_run_and_errors(ktdesk: RunKtdesk, tiny_model: ModelNamed) -> None:
@@ -63,7 +102,7 @@ def test_what_cannot_be_set_up_is_one_line(
         assert result.code == code, result.err
         assert message in result.error
 
-    def measure(facts: object) -> None:
+    def measure(*_: object, **__: object) -> None:
         raise AssertionError("nobody should wait for what cannot be kept")
 
     monkeypatch.setattr("ktdesk_wizard.setup.work.measure", measure)
@@ -95,7 +134,7 @@ def test_a_model_on_a_hub_is_rehearsed_from_its_headers_before_it_is_fetched(
 def test_what_no_source_has_is_told_before_the_machine_is_measured(
     ktdesk: RunKtdesk, hub: LoopbackHub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def measure(facts: object) -> None:
+    def measure(*_: object, **__: object) -> None:
         raise AssertionError("nobody should wait for this")
 
     monkeypatch.setattr("ktdesk_wizard.setup.work.measure", measure)

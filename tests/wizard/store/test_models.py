@@ -35,12 +35,22 @@ def test_models_with_a_record_and_plain_files_are_listed_by_name(tmp_path: Path)
     put(tmp_path)
     (tmp_path / "mine").mkdir()
     for name in ("mine/b-00001-of-00002.gguf", "mine/b-00002-of-00002.gguf", "alone.gguf"):
-        (tmp_path / name).write_bytes(b"x")
+        (tmp_path / name).write_bytes(b"GGUF")
     listed = stored_models(tmp_path)
     assert [model.name for model in listed] == ["alone", "mine/b", "owner/Big-GGUF:Q4_K_M"]
-    assert [model.num_bytes for model in listed] == [1, 2, 800]
+    assert [model.num_bytes for model in listed] == [4, 8, 800]
     assert {model.state for model in listed} == {"whole"}
     assert listed[2].path == tmp_path / "owner/Big-GGUF/Q4/a-00001-of-00002.gguf"
+
+
+def test_a_plain_file_that_does_not_begin_as_gguf_does_is_unusable_and_says_why(tmp_path: Path) -> None:
+    (tmp_path / "page.gguf").write_bytes(b"<html>")
+    os.mkfifo(tmp_path / "pipe.gguf")
+    (tmp_path / "gone.gguf").symlink_to("nowhere")
+    gone, page, pipe = stored_models(tmp_path)
+    assert (gone.state, page.state, pipe.state) == ("partial", "unusable", "unusable")
+    assert "a web page" in str(page.record.problem)
+    assert "a device, pipe or socket" in str(pipe.record.problem)
 
 
 def test_a_model_that_misses_a_file_is_partial_and_one_of_another_size_damaged(tmp_path: Path) -> None:

@@ -4,7 +4,8 @@
     pulled = pull(Http(), settings.models_folder, wanted, watcher=watcher)
     pulled.path    # what the engine opens
 
-It may be interrupted anywhere and called again. A file has its own name once it is whole and its SHA-256 right.
+It may be interrupted anywhere and called again. A file has its own name once it is whole and its SHA-256 right. Whether
+all of them are a model that can be opened then, the record says: `pulled.record.problem`.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from ktdesk_wizard.hub.location import Location, RemoteFile, locate
 from ktdesk_wizard.report import Report, Silence
 from ktdesk_wizard.store.checking import is_checked, sha256_of
 from ktdesk_wizard.store.models import JOURNAL_SUFFIX, PART_SUFFIX, StoredModel
+from ktdesk_wizard.store.opening import problem_of
 from ktdesk_wizard.store.record import (
     RECORD_SUFFIX,
     ModelRecord,
@@ -151,7 +153,7 @@ class _Pull:
         missing = [file for file in missing if not self._adopts(file, missing)]
         fetched_bytes = self._fetch(missing, {remote.path: remote for remote in remotes}) if missing else 0
         added = self._record.added or datetime.datetime.now().astimezone().isoformat(timespec="seconds")
-        self._record = replace(self._record, added=added)
+        self._record = replace(self._record, added=added, problem=problem_of(self._folder / files[0].path))
         write_record(self._record_path, self._record)
         return PulledModel(self._record, self._folder / files[0].path, fetched_bytes)
 
@@ -196,7 +198,7 @@ class _Pull:
         old = StoredModel(before, self._folder, self._record_path)
         hashes = [(file.path, file.sha256) for file in before.files]
         is_other = hashes != [(file.path, file.sha256) for file in files]
-        return is_other and old.state == "whole" and not self._options.updates
+        return is_other and old.has_all and not self._options.updates
 
     def _is_here(self, file: StoredFile) -> bool:
         """Whole and right. What is not right goes: it is fetched again."""

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ktdesk_engine.errors import ModelFileError
+from ktdesk_engine.gguf.file import GGUFFile
 from ktdesk_engine.gguf.header import header_bytes
 from ktdesk_engine.gguf.source import MAGIC
 from ktdesk_wizard.errors import FetchError
@@ -63,7 +64,7 @@ class ShapeOnlyModel:
 def fetch_headers(
     http: Http, files: Sequence[RemoteFile], folder: Path, report: Report | None = None
 ) -> ShapeOnlyModel:
-    """files: of one set, in order. FetchError where they cannot be had, ModelFileError where one is no GGUF."""
+    """files: of one set, in order. FetchError where they cannot be had, ModelFileError where they are no model."""
     report = report or Silence()
     report.step(f"reading the header{'s' if len(files) > 1 else ''} of {files[0].path}")
     done = 0
@@ -78,7 +79,22 @@ def fetch_headers(
     with ThreadPoolExecutor(NUM_CONNECTIONS) as pool:
         found = list(pool.map(fetch, range(len(files))))
     paths, sizes, fetched = zip(*found, strict=True)
+    _check_set(paths, files)
     return ShapeOnlyModel(paths, sum(sizes), sum(fetched))
+
+
+def _check_set(paths: Sequence[Path], files: Sequence[RemoteFile]) -> None:
+    """They belong together, and every tensor lies within its file: what was cut off is known before it is fetched."""
+    try:
+        GGUFFile.open(paths[0]).close()
+    except ModelFileError as error:
+        remote = next((file for file in files if file.path.rpartition("/")[2] == error.path.name), files[0])
+        raise _as_remote(remote, error) from error
+
+
+def _as_remote(file: RemoteFile, error: ModelFileError) -> ModelFileError:
+    """The path that it was read to for a moment says nothing."""
+    return ModelFileError(file.path, f"{error.problem} (as {file.source or 'its server'} has it)")
 
 
 def _fetch_one(http: Http, file: RemoteFile, folder: Path, first_bytes: int) -> tuple[Path, int, int]:
@@ -110,7 +126,7 @@ def _is_whole(path: Path, file: RemoteFile, have: int, num_bytes: int) -> bool:
         header_bytes(path)
     except ModelFileError as error:
         if not is_gguf or have >= min(num_bytes, MAX_HEADER_BYTES):
-            raise ModelFileError(file.path, f"{error.problem} (as {file.source or 'its server'} has it)") from error
+            raise _as_remote(file, error) from error
         return False
     return True
 

@@ -26,6 +26,8 @@ from ktdesk_wizard.setup.wanted import Wanted
 from ktdesk_wizard.setup.work import Done, Work, advice_of
 
 Listener = Callable[[Step], None]
+STOPPING = (CancelledError, NotConfirmedError, KeyboardInterrupt, SystemExit)
+"""Somebody wanted it to end: Ctrl-C, a signal that ends processes, an answer."""
 
 
 class Setup:
@@ -129,7 +131,7 @@ class Setup:
         self._change(_as_done(name, done))
 
     def _failed(self, name: StepName, error: BaseException) -> Step:
-        if self._cancelled.is_set() or isinstance(error, (CancelledError, NotConfirmedError, KeyboardInterrupt)):
+        if self._cancelled.is_set() or isinstance(error, STOPPING):
             return Step(name, "cancelled", result=str(error))
         cause = " ".join(str(error).split()) or type(error).__name__
         return Step(name, "failed", failure=Failure(cause, advice_of(name, error), error))

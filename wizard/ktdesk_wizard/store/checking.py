@@ -66,7 +66,7 @@ def verify(model: StoredModel, advance: Advance = lambda num_bytes: None) -> Ite
 
 
 def _check(path: Path, file: StoredFile, advance: Advance) -> CheckedFile:
-    if not path.exists():
+    if not path.is_file():  # a pipe would be waited for
         return CheckedFile(path, "missing", None, file.sha256)
     found = sha256_of(path, advance)
     if file.sha256 is None:

@@ -3,7 +3,7 @@
     for model in stored_models(settings.data_folder / "models"):
         print(model.name, model.num_bytes, model.state)   # model.path is what the engine opens
 
-Only names and sizes are looked at; `verify` reads the files.
+Names and sizes are looked at, and the first bytes of plain files; `verify` reads all of them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from ktdesk_engine.errors import ModelFileError, ResourceError
 from ktdesk_engine.gguf.shards import ShardName
+from ktdesk_engine.gguf.source import map_gguf
 from ktdesk_wizard.errors import StoreError
 from ktdesk_wizard.store.record import RECORD_SUFFIX, ModelRecord, StoredFile, read_record
 
@@ -23,7 +25,7 @@ JOURNAL_SUFFIX = ".part.journal"
 MAX_DEPTH = 6
 """Folders below the store that are looked into."""
 
-State = Literal["whole", "partial", "damaged"]
+State = Literal["whole", "partial", "damaged", "unusable"]
 
 
 @dataclass(frozen=True)
@@ -50,11 +52,19 @@ class StoredModel:
 
     @property
     def state(self) -> State:
-        """By sizes alone. partial: some file is not there yet; damaged: one has another size than it should."""
+        """By sizes, and by what was noted when it was opened. partial: some file is not there yet; damaged: one has
+        another size than it should; unusable: all are what they should be, and no model."""
         sizes = [_size(self.path_of(file)) for file in self.record.files]
         if None in sizes:
             return "partial"
-        return "whole" if sizes == [file.num_bytes for file in self.record.files] else "damaged"
+        if sizes != [file.num_bytes for file in self.record.files]:
+            return "damaged"
+        return "whole" if self.record.problem is None else "unusable"
+
+    @property
+    def has_all(self) -> bool:
+        """Its files, as they should be, whether they are a model or not."""
+        return self.state in ("whole", "unusable")
 
     @property
     def num_present(self) -> int:
@@ -126,7 +136,21 @@ def _plain(folder: Path, paths: tuple[Path, ...], stem: str) -> StoredModel:
     files = tuple(StoredFile(path.name, _size(path) or 0, None) for path in paths)
     within = home.relative_to(folder)
     name = "demo" if within == Path("demo") else (within / stem).as_posix()
-    return StoredModel(ModelRecord(name, "", str(home), files), home, None)
+    problem = _foreign_problem(paths)
+    return StoredModel(ModelRecord(name, "", str(home), files, problem=problem), home, None)
+
+
+def _foreign_problem(paths: Iterable[Path]) -> str | None:
+    """Why one of them is no GGUF, as far as its first bytes tell. None also where one is missing."""
+    try:
+        for path in paths:
+            if _size(path) is not None:
+                map_gguf(path).close()
+    except ModelFileError as error:
+        return error.problem
+    except ResourceError:  # it cannot be looked at, so it may be one
+        return None
+    return None
 
 
 def _size(path: Path) -> int | None:

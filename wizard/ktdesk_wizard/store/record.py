@@ -53,6 +53,8 @@ class ModelRecord:
     """The commit that all files are of."""
     added: str | None = None
     """When it became whole: ISO 8601."""
+    problem: str | None = None
+    """Why its files, though whole and what their hashes say, are no model that can be opened."""
 
     @property
     def num_bytes(self) -> int:
