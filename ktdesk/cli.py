@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from ktdesk.command import command, guarded, tell_error
+from ktdesk.command import Command, command, guarded, tell_error
 from ktdesk.commands import (
     bench,
     cache,
@@ -101,19 +101,19 @@ COMMANDS = (
     serve.logs,
 )
 for function in COMMANDS:
-    app.command()(command(function))
+    app.command(cls=Command)(command(function))
 
 cache_commands = typer.Typer(help="The prefixes that servers keep on disk.", rich_markup_mode=None)
-cache_commands.command()(command(cache.ls))
-cache_commands.command()(command(cache.rm))
+cache_commands.command(cls=Command)(command(cache.ls))
+cache_commands.command(cls=Command)(command(cache.rm))
 app.add_typer(cache_commands, name="cache")
 
 profile_commands = typer.Typer(
     help="Machines, models, placement rules and presets: those that ship, and yours.",
     rich_markup_mode=None,
 )
-profile_commands.command()(command(profile.ls))
-profile_commands.command()(command(profile.show))
+profile_commands.command(cls=Command)(command(profile.ls))
+profile_commands.command(cls=Command)(command(profile.show))
 app.add_typer(profile_commands, name="profile")
 
 models_commands = typer.Typer(help="The models in the data folder: list, verify, remove.", rich_markup_mode=None)
@@ -129,9 +129,9 @@ def list_models(
         command(models.ls)(ctx, as_json=as_json)
 
 
-models_commands.command()(command(models.ls))
-models_commands.command()(command(models.verify))
-models_commands.command()(command(models.rm))
+models_commands.command(cls=Command)(command(models.ls))
+models_commands.command(cls=Command)(command(models.verify))
+models_commands.command(cls=Command)(command(models.rm))
 app.add_typer(models_commands, name="models")
 
 
@@ -173,10 +173,28 @@ def _run(arguments: list[str]) -> int:
         return _refuse(error)
 
 
+ELSEWHERE = {
+    "--accelerator": "--device gpu",
+    "--accelerator-memory": "--max-gpu-memory",
+    "--device": "--accelerator cuda",
+    "--max-gpu-memory": "--accelerator-memory",
+}
+"""What an option of other commands is here: a plan speaks of devices, whoever computes of an accelerator."""
+
+
+def _elsewhere(error: Exception, context: typer.Context | None) -> str:
+    """Where an option is another command's, what it is called here."""
+    if context is None or not hasattr(error, "possibilities"):  # only what is said of an option that there is not
+        return ""
+    here = ELSEWHERE.get(str(getattr(error, "option_name", "")))
+    known = {option for parameter in context.command.params for option in parameter.opts}
+    return f"; here that is {here}" if here is not None and here.split()[0] in known else ""
+
+
 def _refuse(error: Exception) -> int:
     """Of a command line that cannot be parsed."""
     context = getattr(error, "ctx", None)
     message = str(error.format_message())  # type: ignore[attr-defined]
     path = context.command_path if context is not None else "ktdesk"
-    tell_error(f"{message.rstrip('.')}; see '{path} --help'")
+    tell_error(f"{message.rstrip('.')}{_elsewhere(error, context)}; see '{path} --help'")
     return ExitCode.USAGE

@@ -11,6 +11,7 @@ from inspect import Parameter, Signature, signature
 from typing import Any, get_type_hints
 
 import typer
+from typer.core import TyperCommand
 
 from ktdesk.exit_codes import ExitCode
 from ktdesk.settings import Settings
@@ -19,6 +20,18 @@ from ktdesk.terminal import on_one_line, tell, without_control
 
 CommandFunction = Callable[..., int | None]
 """Its first argument is the typer.Context; it returns an exit code, or None for 0."""
+
+
+class Command(TyperCommand):
+    """Whose refusals all know which command they are of."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            if getattr(error, "ctx", ctx) is None:  # of an option without its value the parser does not tell it
+                error.ctx = ctx  # type: ignore[attr-defined]
+            raise
 
 
 def command(function: CommandFunction) -> Callable[..., None]:

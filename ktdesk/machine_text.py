@@ -89,6 +89,8 @@ def _cpu(facts: CpuFacts) -> Iterator[Line]:
     yield _line("instruction set", facts.isa)
     if facts.busy_cores.value:
         yield _line("while measured", facts.busy_cores, lambda cores: f"others used {cores:.1f} cores")
+    if facts.turns_share.value is not None and facts.turns_share.value < 1:
+        yield _line("turns measured", facts.turns_share, lambda share: f"{share:.0%} of the usual ones")
     for label, prefix in (("AVX2", ""), ("AVX-512", "avx512"), ("AMX", "amx")):
         yield _line(f"{label} flags", facts.flags, partial(_flags, prefix))
     yield from _amx(facts.amx)

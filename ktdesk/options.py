@@ -161,7 +161,7 @@ class EngineOptions:
         typer.Option(
             metavar="KIND",
             help="cuda: all but routed experts on a GPU, and as many of these as fit (the extra gpu; has not run on "
-            "one yet). host-thread: the same on a thread of this machine, for tests.",
+            "one yet); `ktdesk plan --device gpu` plans it. host-thread: the same on a thread here, for tests.",
             show_default="none",
         ),
     ] = None

@@ -14,6 +14,7 @@ from ktdesk_wizard.plan.ways import Way
 
 LABEL_WIDTH = 14
 WIDTH = 80
+UNKNOWN = "unknown"
 
 
 def as_text(plan: Plan, *, explain: bool) -> str:
@@ -29,7 +30,7 @@ def offers_text(offers: Sequence[Offer], chosen: str) -> str:
     for offer in offers:
         name, size = offer.offered.quantization, bytes_text(offer.offered.num_bytes)
         memory, decode = bytes_text(offer.plan.bytes_of(MEMORY)), offer.plan.decode
-        speed = "unknown"
+        speed = UNKNOWN
         if decode.min_tok_s is not None and decode.max_tok_s is not None:
             speed = f"{_number(decode.min_tok_s)} to {_number(decode.max_tok_s)}"
         mark = "> " if name == chosen else "  "
@@ -80,6 +81,9 @@ def _speeds(plan: Plan, explain: bool) -> Iterator[str]:
                 yield f"  {lane.name:<14}{lane.amount}: {times}"
             if prediction.correction:
                 yield f"  corrected: {prediction.correction}"
+    unknown = [p.basis for p in (plan.prefill, plan.decode, plan.decode_deep) if p.tok_s is None]
+    for reason in dict.fromkeys(unknown):
+        yield from _filled(f"{reason[:1].upper()}{reason[1:]}.")
     if plan.decode.lanes:
         yield f"From: {plan.decode.basis}."
 
@@ -89,14 +93,14 @@ def ways_text(ways: Sequence[Way]) -> str:
     lines = [f"{'compute':<9}{'memory':>12}{'prefill':>14}{'decode':>14}"]
     for way in ways:
         speeds = (way.prefill_tok_s, way.decode_tok_s)
-        texts = ["unknown" if tok_s is None else f"{_number(tok_s)} tok/s" for tok_s in speeds]
+        texts = [UNKNOWN if tok_s is None else f"{_number(tok_s)} tok/s" for tok_s in speeds]
         lines.append(f"{way.compute:<9}{bytes_text(way.memory_bytes):>12}{texts[0]:>14}{texts[1]:>14}")
     return "\n".join(lines)
 
 
 def _speed(prediction: Prediction) -> str:
     if prediction.tok_s is None or prediction.min_tok_s is None or prediction.max_tok_s is None:
-        return prediction.basis
+        return UNKNOWN
     interval = f"{_number(prediction.min_tok_s)} to {_number(prediction.max_tok_s)}"
     return f"{_number(prediction.tok_s)} tok/s ({interval}), limited by {prediction.limiting_lane}"
 
@@ -107,14 +111,18 @@ def _number(tok_s: float) -> str:
 
 def _remarks(plan: Plan, explain: bool) -> Iterator[str]:
     for note in plan.notes:
-        yield from wrap(on_one_line(f"Note: {note}."), WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+        yield from _filled(f"Note: {note}.")
     if explain:
         for rejected in plan.rejected:
-            text = on_one_line(f"Not {rejected.what}: {rejected.why}.")
-            yield from wrap(text, WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+            yield from _filled(f"Not {rejected.what}: {rejected.why}.")
     if plan.verdict.kind != "does not fit":
         yield f"Run it with: {shlex.join(plan.command)}"
 
 
 def _line(label: str, value: str) -> str:
-    return f"{label:<{LABEL_WIDTH}}{on_one_line(value)}"
+    return "\n".join(_filled(f"{label:<{LABEL_WIDTH}}{value}", " " * LABEL_WIDTH))
+
+
+def _filled(text: str, indent: str = "  ") -> list[str]:
+    """Names and paths stay whole."""
+    return wrap(on_one_line(text), WIDTH, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)

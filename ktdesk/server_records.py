@@ -6,6 +6,8 @@ import json
 import os
 import signal
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -85,14 +87,14 @@ def running_servers(settings: Settings) -> list[ServerRecord]:
     return records
 
 
-def find_server(settings: Settings, name: str | None) -> ServerRecord:
-    """By port or model; None: the only one."""
+def find_server(settings: Settings, name: str | None, advice: str = "") -> ServerRecord:
+    """By port or model; None: the only one. advice: what else may be said than which, where there are several."""
     records = running_servers(settings)
     found = [record for record in records if name in (None, str(record.port), record.model)]
     if len(found) == 1:
         return found[0]
     shown = ", ".join(f"{record.port} ({record.model})" for record in records) or "none"
-    what = f"no server named {name!r} runs" if not found and name else "say which server"
+    what = f"no server named {name!r} runs" if not found and name else f"say which server{advice}"
     raise UsageError(f"{what if records else 'no server runs'}; running: {shown}")
 
 
@@ -117,13 +119,20 @@ def _logs_of_ended(settings: Settings) -> dict[str, Path]:
 
 def stop_server(record: ServerRecord, limit_seconds: float) -> bool:
     """Asks it to end and waits. Whether it ended."""
-    os.kill(record.pid, signal.SIGTERM)
+    return not stop_servers([record], limit_seconds)
+
+
+def stop_servers(records: Sequence[ServerRecord], limit_seconds: float) -> list[ServerRecord]:
+    """Asks each once to end, and waits for all. Those that still run."""
+    for record in records:
+        with suppress(ProcessLookupError):  # it has just ended by itself
+            os.kill(record.pid, signal.SIGTERM)
     deadline = time.monotonic() + limit_seconds
-    while record.is_alive:
+    while running := [record for record in records if record.is_alive]:
         if time.monotonic() > deadline:
-            return False
+            break
         time.sleep(0.05)
-    return True
+    return running
 
 
 def _read(path: Path) -> ServerRecord | None:

@@ -42,7 +42,7 @@ def chat(
         from ktdesk.profiles import with_preset
 
         sampling = with_preset(sampling, preset, settings_of(ctx))
-    path = model_path(model, settings_of(ctx))
     check_options(Asked("", answer, sampling))
+    path = model_path(model, settings_of(ctx))
     with asked_model(path, settings_of(ctx), engine, local=no_server, keep_alive_seconds=keep_alive) as asked:
         chat_with(asked, answer, sampling)

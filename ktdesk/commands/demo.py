@@ -39,11 +39,13 @@ def demo(
     The model is SmolLM2 135M Instruct (Apache-2.0), about 90 MB to fetch and 450 MB on disk. The question is
     answered with --temperature 0 unless you say otherwise.
     """
+    from ktdesk.asking import Asked, check_options
     from ktdesk.chat_loop import chat_with
     from ktdesk.finding import asked_model
     from ktdesk.model_paths import demo_path
     from ktdesk.one_shot import Prompt, answer_once
 
+    check_options(Asked("", answer, sampling))
     path = demo_path(settings_of(ctx), source)
     if answer.max_tokens is None:
         answer = replace(answer, max_tokens=MAX_TOKENS)

@@ -36,7 +36,10 @@ class WishOptions:
     max_gpu_memory: Annotated[
         float | None, typer.Option(metavar="GIB", help="Of each card.", show_default="what is free")
     ] = None
-    device: Annotated[str, typer.Option(help="auto, cpu or gpu.")] = "auto"
+    device: Annotated[
+        str,
+        typer.Option(help="auto, cpu or gpu; what it plans for gpu, `run` does with --accelerator cuda."),
+    ] = "auto"
     preset: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="What the other options do not say (`ktdesk profile ls preset`)."),

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ktdesk.command import settings_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ktdesk_wizard.probe.machine_facts import MachineFacts
 
 
 def probe(
@@ -19,7 +24,10 @@ def probe(
         typer.Option(metavar="DIR", help="Where models are to be kept.", show_default="in ktdesk's data folder"),
     ] = None,
     measure: Annotated[
-        bool, typer.Option("--measure", help="Measure memory and arithmetic too, and keep it for plans (seconds).")
+        bool,
+        typer.Option(
+            "--measure", help="Measure memory and arithmetic too, and keep it for plans (less than a minute)."
+        ),
     ] = False,
     sources: Annotated[bool, typer.Option("--sources", help="Print where each fact is from.")] = False,
 ) -> int:
@@ -29,16 +37,32 @@ def probe(
     from ktdesk.json_output import json_text
     from ktdesk.machine_text import as_text
     from ktdesk_wizard.probe.facts_json import facts_to_json
-    from ktdesk_wizard.probe.measurement import check_can_be_kept, save_measurement, with_measurement
-    from ktdesk_wizard.probe.measurement import measure as measured_now
+    from ktdesk_wizard.probe.measurement import with_measurement
     from ktdesk_wizard.probe.probe import probe
 
     data_folder = settings_of(ctx).data_folder
     place = Path(folder).absolute() if folder else (data_folder / "models").absolute()
     facts = probe(place)
     if measure:
-        check_can_be_kept(data_folder)
-        save_measurement(measured_now(facts), data_folder)
+        _measure(facts, data_folder)
     facts = with_measurement(facts, data_folder)
     print(json_text(facts_to_json(facts)) if as_json else as_text(facts, with_sources=sources))
     return 0
+
+
+def _measure(facts: MachineFacts, data_folder: Path) -> None:
+    """Kept whole, or not at all where it is stopped."""
+    from ktdesk.terminal import Progress, tell
+    from ktdesk_wizard.probe.measurement import check_can_be_kept, measure, save_measurement
+
+    check_can_be_kept(data_folder)
+    progress = Progress()
+    progress.step("measuring memory and processor, for less than a minute")
+    try:
+        measurement = measure(facts, advance=lambda share: progress.tell(f"{share:4.0%}"))
+    except (KeyboardInterrupt, SystemExit):
+        progress.erase()
+        tell("stopped: nothing of this measurement is kept; an earlier one stays")
+        raise
+    progress.erase()
+    save_measurement(measurement, data_folder)

@@ -67,8 +67,8 @@ def run(
         from ktdesk.profiles import with_preset
 
         sampling = with_preset(sampling, preset, settings_of(ctx))
-    path = model_path(model, settings_of(ctx))
     check_options(Asked("", answer, sampling, logprobs))
+    path = model_path(model, settings_of(ctx))
     wanted = Prompt(read_prompt(prompt), raw, logprobs)
     started = time.perf_counter()
     with asked_model(path, settings_of(ctx), engine, local=no_server, keep_alive_seconds=keep_alive) as asked:

@@ -214,17 +214,26 @@ def _models_text(record: ServerRecord) -> str:
 def stop(
     ctx: typer.Context,
     server: ServerName = None,
+    all_servers: Annotated[bool, typer.Option("--all", help="End all of them.")] = False,
     limit_seconds: Annotated[float, typer.Option(help="How long to wait for its end.")] = 60.0,
 ) -> int:
-    """End a server; running answers may finish."""
+    """End a server, or all; running answers may finish."""
     from ktdesk.command import tell_error
-    from ktdesk.server_records import find_server, stop_server
+    from ktdesk.server_records import find_server, running_servers, stop_servers
 
-    record = find_server(settings_of(ctx), server)
-    if stop_server(record, limit_seconds):
-        return ExitCode.OK
-    tell_error(f"the server on port {record.port} (process {record.pid}) still runs after {limit_seconds:g} s")
-    return ExitCode.RESOURCES
+    settings = settings_of(ctx)
+    if all_servers and server is not None:
+        raise UsageError(f"{server!r} and --all contradict each other: leave one of them out")
+    if not limit_seconds >= 0:
+        raise UsageError(f"--limit-seconds must be at least 0: {limit_seconds:g}")
+    records = running_servers(settings) if all_servers else [find_server(settings, server, ", or --all")]
+    if not records:
+        note("no server runs: there is nothing to end")
+    left = stop_servers(records, limit_seconds)
+    if left:
+        each = " and ".join(f"on port {record.port} (process {record.pid})" for record in left)
+        tell_error(f"the server {each} still runs after {limit_seconds:g} s")
+    return ExitCode.RESOURCES if left else ExitCode.OK
 
 
 def logs(ctx: typer.Context, server: ServerName = None) -> None:

@@ -200,3 +200,22 @@ def test_an_error_names_the_option_and_not_what_it_becomes(
     result = ktdesk(*arguments)
     assert result.code == ExitCode.USAGE
     assert error in result.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "errors"),
+    [
+        (("run", "m.gguf", "x", "--accelerator"), ("'--accelerator' requires an argument; see 'ktdesk run --help'",)),
+        (("models", "rm", "--jsn"), ("--jsn", "see 'ktdesk models rm --help'")),
+        (("plan", "m.gguf", "--accelerator", "cuda"), ("here that is --device gpu; see 'ktdesk plan --help'",)),
+        (("plan", "m.gguf", "--accelerator-memory", "8"), ("here that is --max-gpu-memory",)),
+        (("run", "m.gguf", "--device", "gpu"), ("here that is --accelerator cuda; see 'ktdesk run --help'",)),
+        (("--home",), ("'--home' requires an argument; see 'ktdesk --help'",)),
+    ],
+)
+def test_an_option_that_cannot_be_parsed_names_the_help_of_its_command(
+    ktdesk: RunKtdesk, arguments: tuple[str, ...], errors: tuple[str, ...]
+) -> None:
+    result = ktdesk(*arguments)
+    assert result.code == ExitCode.USAGE
+    assert all(error in result.error for error in errors), result.error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -182,3 +183,15 @@ def test_a_machine_that_ships_is_planned_for_by_its_name(ktdesk: RunKtdesk) -> N
     assert plan["verdict"]["kind"] == "fits"
     assert [share["num_threads"] for share in plan["nodes"]] == [48, 48]
     assert plan["decode"]["max_tok_s"] > plan["decode"]["min_tok_s"] > 0
+
+
+def test_speeds_that_are_not_known_are_told_in_short_lines(
+    ktdesk: RunKtdesk, tiny_model: TinyModel, tmp_path: Path
+) -> None:
+    facts = tmp_path / "facts.json"
+    facts.write_text(json_text(facts_to_json(captured_facts("container", tmp_path / "tree"))), encoding="utf-8")
+    out = ktdesk("plan", tiny_model("qwen3moe"), "--what-if", facts).out
+    assert len(re.findall(r"^(?:prefill|decode) .* unknown$", out, re.MULTILINE)) == 3
+    assert "`ktdesk probe --measure` measures it" in " ".join(out.split())
+    lines = [line for line in out.splitlines() if str(tiny_model("qwen3moe")) not in line]
+    assert max(map(len, lines)) <= 80

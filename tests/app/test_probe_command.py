@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from running import RunKtdesk
 
+from ktdesk.exit_codes import ExitCode
 from ktdesk_engine import kernels
 from ktdesk_engine.benchmark import ceilings, kernel_shares
 from ktdesk_engine.machine import usable_cores
@@ -68,9 +69,24 @@ def test_what_was_measured_is_in_the_next_plan(
     shares = facts["cpu"]["kernel_shares"]["value"]
     kinds = [("experts", "Q8_0"), ("matrix", "Q8_0"), ("attention", "f16")]
     on_tiles = [False, True] if "amx" in kernels.isas() else [False]
-    assert [(share["kind"], share["type"], share["on_tiles"]) for share in shares] == [
+    assert {(share["kind"], share["type"], share["on_tiles"]) for share in shares} == {
         (*kind, tiles) for tiles in on_tiles for kind in kinds
-    ]
+    }
     assert all(share["share"] > 0 for share in shares)
     assert plan["decode"]["basis"] == "bandwidth measured, arithmetic measured"
     assert plan["decode"]["min_tok_s"] > 0
+
+
+def test_a_measurement_that_is_stopped_leaves_the_earlier_one(
+    ktdesk: RunKtdesk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ktdesk_wizard.probe.measurement.measure", stopped)
+    (tmp_path / "measured.json").write_text("earlier")
+    result = ktdesk("--home", tmp_path, "probe", "--measure")
+    assert result.code == ExitCode.INTERRUPTED
+    assert "nothing of this measurement is kept" in result.err
+    assert [path.name for path in tmp_path.iterdir()] == ["measured.json"]
+    assert (tmp_path / "measured.json").read_text() == "earlier"

@@ -8,8 +8,9 @@ tiles, and that of tiles themselves: they drift apart, and its speed follows the
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from statistics import geometric_mean, median
 
 import numpy as np
@@ -17,6 +18,7 @@ import numpy as np
 from ktdesk_engine import kernels
 from ktdesk_engine.benchmark.ceilings import Probes
 from ktdesk_engine.benchmark.random_weights import random_weight
+from ktdesk_engine.benchmark.time_limit import TimeLimit
 from ktdesk_engine.kernels import AttentionRule, ExpertMlp, ExpertWeight, Weight, WorkerPool
 from ktdesk_engine.kernels.pools import NEVER
 from ktdesk_engine.kv_cache import CachedSequence, KVCache, LayerCacheShape
@@ -56,26 +58,67 @@ class KernelShare:
     on_tiles: bool = False
 
 
-def kernel_shares(pool: WorkerPool, probes: Probes, vectors: str, tiles: str) -> Iterator[KernelShare]:
-    """On vectors, then on tiles as mixed uses them, where there are any. vectors, tiles: names of the probes' peaks."""
-    for on_tiles in (False, True)[: 1 + pool.has_tiles]:
-        pool.min_tile_rows = 1 if on_tiles else NEVER
-        pool.min_tile_queries = 1 if on_tiles else NEVER
-        peaks = (vectors, tiles) if on_tiles else (vectors,)
-        for weight_type in TYPES:
-            yield KernelShare(EXPERTS, weight_type.name, _share(*_experts(pool, weight_type), probes, peaks), on_tiles)
-            yield KernelShare(MATRIX, weight_type.name, _share(*_matrix(pool, weight_type), probes, peaks), on_tiles)
-        yield KernelShare(ATTENTION, "f16", _share(*_attention(pool), probes, peaks), on_tiles)
-
-
 Job = Callable[[], object]
 
 
-def _share(job: Job, num_operations: float, probes: Probes, peaks: tuple[str, ...]) -> float:
+@dataclass(frozen=True)
+class _Kind:
+    """What is measured, on vectors and on tiles alike."""
+
+    kind: str
+    type: str
+    make: Callable[[WorkerPool], tuple[Job, float]]
+    """Its job, and how many operations that is."""
+
+
+def _kinds() -> list[_Kind]:
+    """Those first that most models need."""
+    kinds = [_Kind(ATTENTION, "f16", _attention)]
+    for weight_type in TYPES:
+        kinds.append(_Kind(EXPERTS, weight_type.name, partial(_experts, weight_type=weight_type)))
+        kinds.append(_Kind(MATRIX, weight_type.name, partial(_matrix, weight_type=weight_type)))
+    return kinds
+
+
+def num_shares(pool: WorkerPool) -> int:
+    """That `kernel_shares` measures where there is time for all."""
+    return len(_kinds()) * (1 + pool.has_tiles)
+
+
+def kernel_shares(
+    pool: WorkerPool, probes: Probes, vectors: str, tiles: str, limit: TimeLimit | None = None
+) -> Iterator[KernelShare]:
+    """On vectors, and on tiles as mixed uses them, where there are any. vectors, tiles: names of the probes' peaks.
+
+    Where the time is over before, the last types are left out.
+    """
+    kinds, limit = _kinds(), limit or TimeLimit()
+    for index, kind in enumerate(kinds):
+        yield from _shares_of(kind, pool, probes, (vectors, tiles), limit, len(kinds) - index)
+
+
+def _shares_of(
+    kind: _Kind, pool: WorkerPool, probes: Probes, peaks: tuple[str, str], limit: TimeLimit, num_left: int
+) -> Iterator[KernelShare]:
+    """num_left: kinds that are still to come, with this one."""
+    num_ways = 1 + pool.has_tiles
+    turns = limit.turns(REPEAT, num_left * num_ways)  # the time that it is made in counts
+    made = None if limit.is_over else kind.make(pool)
+    for on_tiles in (False, True)[:num_ways]:
+        if on_tiles:
+            turns = limit.turns(REPEAT, num_left * num_ways - 1)
+        if made is None or limit.is_over:
+            continue
+        pool.min_tile_rows = 1 if on_tiles else NEVER
+        pool.min_tile_queries = 1 if on_tiles else NEVER
+        yield KernelShare(kind.kind, kind.type, _share(*made, probes, peaks[: 1 + on_tiles], turns), on_tiles)
+
+
+def _share(job: Job, num_operations: float, probes: Probes, peaks: tuple[str, ...], turns: Iterable[int]) -> float:
     """Of the medians of some, taken in turns; a first one warms up."""
     job()
     speeds, rates = [], []
-    for _ in range(REPEAT):
+    for _ in turns:
         started = time.perf_counter()
         job()
         speeds.append(num_operations / (time.perf_counter() - started))

@@ -9,9 +9,13 @@ from pathlib import Path
 import pytest
 from captured import captured_facts
 
+from ktdesk_engine.benchmark import kernel_shares
 from ktdesk_engine.benchmark.ceilings import Ceilings
+from ktdesk_engine.kernels import worker_pool
 from ktdesk_wizard.errors import HomeFolderError
-from ktdesk_wizard.probe.machine_facts import MachineFacts
+from ktdesk_wizard.probe import measurement
+from ktdesk_wizard.probe.fact import unknown
+from ktdesk_wizard.probe.machine_facts import MachineFacts, ThreadRead
 from ktdesk_wizard.probe.measurement import (
     FILE,
     Measurement,
@@ -19,6 +23,7 @@ from ktdesk_wizard.probe.measurement import (
     measurement_of,
     raise_ceilings,
     save_measurement,
+    was_hurried,
     with_measurement,
 )
 
@@ -101,3 +106,63 @@ def test_a_folder_that_cannot_be_written_is_one_line(facts: MachineFacts, tmp_pa
     (tmp_path / "file").write_text("")
     with pytest.raises(HomeFolderError, match="cannot be kept"):
         save_measurement(taken(facts), tmp_path / "file")
+
+
+class PretendedMachine:
+    """Whatever is looked at, computed or packed takes so long, by a clock of its own."""
+
+    def __init__(self, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now, self._seconds = 0.0, seconds
+        monkeypatch.setattr(measurement, "Probes", lambda pool, names: self)
+        monkeypatch.setattr(measurement, "reads_by_threads", lambda places: iter([ThreadRead(1, 1e10)]))
+        monkeypatch.setattr(measurement, "rate_of_card", lambda pool: None)
+        for name in ("_experts", "_matrix", "_attention"):
+            monkeypatch.setattr(kernel_shares, name, self._make)
+
+    def _work(self) -> None:
+        self.now += self._seconds
+
+    def measure(self) -> Ceilings:
+        self._work()
+        return Ceilings(1e10, {"int8": 1e12, "int8 tiles": 4e12})
+
+    def measure_peak(self, name: str) -> float:
+        self._work()
+        return 1e12
+
+    def _make(self, pool: object, weight_type: object = None) -> tuple[object, float]:
+        self.now += 4 * self._seconds
+        return self._work, 1e9
+
+
+@pytest.mark.parametrize("seconds", [0.001, 0.05, 0.2, 1.0])
+def test_a_measurement_ends_within_a_minute_however_slow_the_machine_is(
+    facts: MachineFacts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    machine, told = PretendedMachine(seconds, monkeypatch), list[float]()
+    found = measurement.measure(facts, advance=told.append, clock=lambda: machine.now)
+    assert machine.now < 60
+    assert told == sorted(told)
+    assert {share.type for share in found.kernel_shares} >= {"f16", "Q4_K"}, "those that most models need"
+    save_measurement(found, tmp_path)
+    known = with_measurement(facts, tmp_path)
+    if seconds < 0.01:
+        assert (found.turns_share, len(found.kernel_shares)) == (1.0, kernel_shares.num_shares(worker_pool(1)))
+        assert "usual turns" not in known.cpu.peak_ops_s.source
+        assert not was_hurried(known)
+    else:
+        assert 0 < found.turns_share < 1
+        assert f"{found.turns_share:.0%} of the usual turns" in known.cpu.peak_ops_s.source
+        assert "less certain" in str(busy_note(replace(known, cpu=replace(known.cpu, busy_cores=unknown("")))))
+
+
+def test_of_a_measurement_that_is_stopped_nothing_comes(facts: MachineFacts, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = PretendedMachine(0.001, monkeypatch)
+    steps = iter(range(20))
+
+    def check() -> None:
+        if next(steps) == 10:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        measurement.measure(facts, check, clock=lambda: machine.now)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from ktdesk_wizard.doctor.diagnosis import Case, Evidence, Finding, evidence
-from ktdesk_wizard.probe.measurement import busy_note
+from ktdesk_wizard.probe.measurement import was_busy, was_hurried
 
 GIB = 2**30
 FIRST_DRIVER = (525, 60)
@@ -110,14 +110,22 @@ def small_wsl(case: Case) -> Iterator[Finding]:
 
 
 def calibration(case: Case) -> Iterator[Finding]:
-    read, busy = case.facts.memory.read_bytes_s, busy_note(case.facts)
-    if busy is not None:
+    read, cpu = case.facts.memory.read_bytes_s, case.facts.cpu
+    if was_busy(case.facts):
         yield Finding(
             "busy-measurement",
             "slow",
             "this machine was measured while others computed: plans may be several times too low",
-            (evidence(case.facts.cpu.busy_cores, lambda cores: f"other processes used {cores:.1f} cores"),),
+            (evidence(cpu.busy_cores, lambda cores: f"other processes used {cores:.1f} cores"),),
             "when it is quiet: ktdesk probe --measure",
+        )
+    elif was_hurried(case.facts):
+        yield Finding(
+            "hurried-measurement",
+            "note",
+            "there was not time for all turns when this machine was measured: plans are less certain",
+            (evidence(cpu.turns_share, lambda share: f"{share:.0%} of the usual turns"),),
+            "ktdesk probe --measure",
         )
     if case.measured_at is None:
         yield Finding(

@@ -50,6 +50,7 @@ def read_cpu(root: Path, info: CpuInfo, amx_refusal: AmxRefusal) -> CpuFacts:
         peak_ops_s=unknown(NOT_MEASURED),
         kernel_shares=unknown(NOT_MEASURED),
         busy_cores=unknown(NOT_MEASURED),
+        turns_share=unknown(NOT_MEASURED),
         amx=amx,
     )
 

@@ -52,6 +52,8 @@ class CpuFacts:
     """What the engine's kernels reach of that."""
     busy_cores: Fact[float]
     """That other processes and the hypervisor took while all this was measured."""
+    turns_share: Fact[float]
+    """Of the turns that are usual, those that there was time for in that."""
     amx: AmxFacts
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -19,8 +20,9 @@ from typing import TypeVar
 from ktdesk_engine import kernels
 from ktdesk_engine.benchmark.ceilings import Ceilings, Probes
 from ktdesk_engine.benchmark.conditions import LoadMeter
-from ktdesk_engine.benchmark.kernel_shares import KernelShare, kernel_shares
+from ktdesk_engine.benchmark.kernel_shares import KernelShare, kernel_shares, num_shares
 from ktdesk_engine.benchmark.model import PLANNED_PEAK, TILE_PEAK
+from ktdesk_engine.benchmark.time_limit import Clock, TimeLimit
 from ktdesk_engine.machine import thread_places
 from ktdesk_wizard.errors import HomeFolderError
 from ktdesk_wizard.probe.bandwidths import rate_of_card, reads_by_nodes, reads_by_threads
@@ -30,6 +32,10 @@ from ktdesk_wizard.probe.machine_facts import LinkRate, MachineFacts, NodeRead, 
 T = TypeVar("T")
 FILE = "measured.json"
 NUM_SAMPLES = 5
+MAX_SECONDS = 45.0
+"""After which nothing more is begun. What is being measured then ends before a minute is over."""
+PARTS_BY_SAMPLES = 8
+"""The samples may take this part of the time."""
 BUSY_SHARE = 0.1
 """Of the cores that are computed on: others may take so much without a word."""
 MUCH_HIGHER = 1.25
@@ -53,6 +59,8 @@ class Measurement:
     """Of byte_ops_s; on tiles, of the geometric mean of it and byte_tile_ops_s."""
     busy_cores: float = 0.0
     """That other processes and the hypervisor took meanwhile, on average."""
+    turns_share: float = 1.0
+    """Of the turns that are usual, those that there was time for. Where others computed too, there are fewer."""
     reads_by_threads: tuple[ThreadRead, ...] = ()
     reads_by_nodes: tuple[NodeRead, ...] = ()
     """None where there is one node."""
@@ -66,42 +74,66 @@ def machine_key(facts: MachineFacts) -> str:
     return ", ".join(map(str, parts))
 
 
-def measure(facts: MachineFacts, check: Callable[[], None] = lambda: None) -> Measurement:
-    """On all threads that the engine takes. Takes about half a minute, and a quarter of the free memory at the most.
+def measure(
+    facts: MachineFacts,
+    check: Callable[[], None] = lambda: None,
+    advance: Callable[[float], None] = lambda share: None,
+    clock: Clock = time.perf_counter,
+) -> Measurement:
+    """On all threads that the engine takes. Takes about half a minute, and less than a whole one however busy the
+    machine is; a quarter of the free memory at the most.
 
-    check: called about once a second. May raise, to stop.
+    check: called about once a second. May raise, to stop. advance: called with it, with the share that is done.
     """
-    meter = LoadMeter()
+    limit, meter = TimeLimit(MAX_SECONDS, clock), LoadMeter()
     places = thread_places()
     pool = kernels.worker_pool(len(places), places=places)
-    names = [PLANNED_PEAK, *([TILE_PEAK] if pool.has_tiles else [])]
-    probes = Probes(pool, names)
+    probes = Probes(pool, [PLANNED_PEAK, *([TILE_PEAK] if pool.has_tiles else [])])
+    node_ids = [node.id for node in facts.numa.nodes if node.num_cores]
+    steps = _Steps(check, advance, NUM_SAMPLES + len(places).bit_length() + num_shares(pool) + len(node_ids) ** 2)
 
     def sample() -> Ceilings:
-        check()
+        steps.take()
         return probes.measure()
 
-    measurement = measurement_of(facts, sample)
-    node_ids = [node.id for node in facts.numa.nodes if node.num_cores]
+    measurement = measurement_of(facts, sample, limit.turns(NUM_SAMPLES, PARTS_BY_SAMPLES))
+    by_threads = tuple(steps.of(reads_by_threads(places)))
+    shares = tuple(steps.of(kernel_shares(pool, probes, PLANNED_PEAK, TILE_PEAK, limit)))
+    by_nodes = () if limit.is_over else tuple(steps.of(reads_by_nodes(places, node_ids)))
     return replace(
         measurement,
-        kernel_shares=tuple(_checked(kernel_shares(pool, probes, PLANNED_PEAK, TILE_PEAK), check)),
-        reads_by_threads=tuple(_checked(reads_by_threads(places), check)),
-        reads_by_nodes=tuple(_checked(reads_by_nodes(places, node_ids), check)),
-        copies=rate_of_card(pool),
+        kernel_shares=shares,
+        reads_by_threads=by_threads,
+        reads_by_nodes=by_nodes,
+        copies=None if limit.is_over else rate_of_card(pool),
         busy_cores=meter.read().taken_cores,
+        turns_share=limit.share,
     )
 
 
-def _checked(items: Iterable[T], check: Callable[[], None]) -> Iterator[T]:
-    for item in items:
-        check()
-        yield item
+class _Steps:
+    """Counts what is measured, and lets whoever watches stop it."""
+
+    def __init__(self, check: Callable[[], None], advance: Callable[[float], None], total: int) -> None:
+        self._check, self._advance, self._total = check, advance, total
+        self._done = 0
+
+    def take(self) -> None:
+        self._check()
+        self._done += 1
+        self._advance(min(self._done / self._total, 1.0))
+
+    def of(self, items: Iterable[T]) -> Iterator[T]:
+        for item in items:
+            self.take()
+            yield item
 
 
-def measurement_of(facts: MachineFacts, sample: Callable[[], Ceilings]) -> Measurement:
+def measurement_of(
+    facts: MachineFacts, sample: Callable[[], Ceilings], turns: Iterable[int] = range(NUM_SAMPLES)
+) -> Measurement:
     """The medians of some samples: the machine drifts."""
-    samples = [sample() for _ in range(NUM_SAMPLES)]
+    samples = [sample() for _ in turns]
     tiles = [ceilings.peak_ops_s[TILE_PEAK] for ceilings in samples if TILE_PEAK in ceilings.peak_ops_s]
     return Measurement(
         machine=machine_key(facts),
@@ -141,15 +173,22 @@ def with_measurement(facts: MachineFacts, folder: Path) -> MachineFacts:
     found = _load(folder)
     if found is None or found.machine != machine_key(facts):
         return facts
-    source = f"ktdesk probe --measure, {found.date} UTC"
+    hurried = f", {found.turns_share:.0%} of the usual turns" if found.turns_share < 1 else ""
+    source = f"ktdesk probe --measure, {found.date} UTC{hurried}"
     amx = facts.cpu.amx
     tiles: Fact[float] = amx.measured if found.byte_tile_ops_s is None else measured(found.byte_tile_ops_s, source)
     shares = facts.cpu.kernel_shares if not found.kernel_shares else measured(found.kernel_shares, source)
     peak, busy = measured(found.byte_ops_s, source), measured(found.busy_cores, source)
+    turns = measured(found.turns_share, source)
     return replace(
         facts,
         cpu=replace(
-            facts.cpu, peak_ops_s=peak, kernel_shares=shares, busy_cores=busy, amx=replace(amx, measured=tiles)
+            facts.cpu,
+            peak_ops_s=peak,
+            kernel_shares=shares,
+            busy_cores=busy,
+            turns_share=turns,
+            amx=replace(amx, measured=tiles),
         ),
         memory=replace(
             facts.memory,
@@ -165,15 +204,29 @@ def _measured_if(value: T | None, before: Fact[T], source: str) -> Fact[T]:
     return measured(value, source) if value else before
 
 
-def busy_note(facts: MachineFacts) -> str | None:
-    """Where others kept the machine busy while it was measured, so that it may do much more: what to do."""
+def was_busy(facts: MachineFacts) -> bool:
+    """Whether others kept the machine busy while it was measured, so that it may do much more."""
     cores, num_threads = facts.cpu.busy_cores.value, facts.cpu.num_threads.value
-    if cores is None or cores <= BUSY_SHARE * (num_threads or 1):
-        return None
-    return (
-        f"this machine was measured while other processes used {cores:.1f} cores, so speeds may come out too low: "
-        "`ktdesk probe --measure` measures again"
-    )
+    return cores is not None and cores > BUSY_SHARE * (num_threads or 1)
+
+
+def was_hurried(facts: MachineFacts) -> bool:
+    """Whether there was not time for all turns of its measurement."""
+    share = facts.cpu.turns_share.value
+    return share is not None and share < 1
+
+
+def busy_note(facts: MachineFacts) -> str | None:
+    """Why speeds may be off, and what to do, where others computed while the machine was measured, or it took long."""
+    cpu, hurried = facts.cpu, ""
+    if was_hurried(facts):
+        hurried = f"with {cpu.turns_share.value:.0%} of the usual turns, for more would have taken too long"
+    again = "`ktdesk probe --measure` measures again"
+    if was_busy(facts):
+        also = f", and {hurried}" if hurried else ""
+        busy = f"while other processes used {cpu.busy_cores.value:.1f} cores{also}"
+        return f"this machine was measured {busy}, so speeds may come out too low: {again}"
+    return f"this machine was measured {hurried}, so speeds are less certain: {again}" if hurried else None
 
 
 def raise_ceilings(facts: MachineFacts, folder: Path, read_bytes_s: float, byte_ops_s: float) -> str | None:
@@ -236,7 +289,7 @@ def _load(folder: Path) -> Measurement | None:
     except (OSError, ValueError, TypeError, AttributeError):
         return None
     tiles = 1.0 if found.byte_tile_ops_s is None else found.byte_tile_ops_s
-    if not isinstance(found.busy_cores, float):
+    if not isinstance(found.busy_cores, float) or not isinstance(found.turns_share, float):
         return None
     rates = [*(read.bytes_s for read in threads), *(read.bytes_s for read in nodes)]
     if found.copies is not None:

@@ -202,7 +202,7 @@ class Work:
         is_old = is_measured(known) and not self._wanted.measures_again
         if not is_old:
             check_can_be_kept(self._data_folder)
-            save_measurement(measure(self.facts), self._data_folder)
+            save_measurement(measure(self.facts, advance=self._measured_so_far), self._data_folder)
             known = with_measurement(self.facts, self._data_folder)
         self.facts = known
         read, peak = known.memory.read_bytes_s, known.cpu.peak_ops_s
@@ -213,6 +213,9 @@ class Work:
             self.remarks.append(busy)
         told = f"reads {read.value / 1e9:.1f} GB/s, multiplies {peak.value / 1e12:.2f} T a second"
         return Done(f"{told}{f'; {busy}' if busy else ''}", is_old)
+
+    def _measured_so_far(self, share: float) -> None:
+        self._watcher.advance("measure", round(100 * share), 100, "samples")
 
     def _plan(self) -> Done:
         """With the context of the interrupted setup, where there was one: what was confirmed stays."""
