@@ -184,6 +184,13 @@ class EngineOptions:
     placement_strategy: Annotated[
         str, typer.Option(help="Which lie there at first: frequency, uniform, front-loading or random.")
     ] = "frequency"
+    share_memory: Annotated[
+        bool,
+        typer.Option(
+            "--share-memory/--no-share-memory",
+            help="Experts have what the cache does not need of the accelerator's memory, and give it back.",
+        ),
+    ] = True
     move_ms: Annotated[
         float, typer.Option(metavar="MS", help="How long experts may move between two tokens; 0: never.")
     ] = 2.0
@@ -231,6 +238,7 @@ class EngineOptions:
             accelerator_experts=self.accelerator_experts,
             placement=cast("Strategy", self.placement_strategy),
             placement_rules=tuple(Rule(**rule) for rule in json.loads(self.placement or "[]")),
+            share_memory=self.share_memory,
             move_ms=self.move_ms,
             deterministic=self.deterministic,
             program=self.program,

@@ -28,6 +28,10 @@ class FakePool:
     def num_free_pages(self) -> int:
         return len(self._free)
 
+    @property
+    def num_ready_pages(self) -> int:
+        return self.num_free_pages
+
     def take_page(self) -> int:
         page = self._free.pop()
         self.contents[page] = np.zeros(self.page_bytes, np.uint8)

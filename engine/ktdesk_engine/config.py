@@ -113,6 +113,9 @@ class EngineConfig:
     """Which they are at first (placement.py)."""
     placement_rules: tuple[Rule, ...] = ()
     """What they may be: the first rule that matches counts."""
+    share_memory: bool = True
+    """Experts and cache share what the accelerator has: pages that no sequence needs are slots of experts. False: the
+    cache has its whole size from the start, and experts what is left."""
     move_ms: float = 2.0
     """Now and then experts move to where they are used, between two tokens, for about so long at most. 0: never."""
     stream_prompts: bool = True
@@ -176,6 +179,7 @@ class EngineConfig:
         )
         _require(self.placement in STRATEGIES, f"placement must be one of {', '.join(STRATEGIES)}: {self.placement!r}")
         _require_number("move_ms", self.move_ms, 0)
+        _require(isinstance(self.share_memory, bool), f"share_memory must be True or False: {self.share_memory!r}")
         _require(
             isinstance(self.stream_prompts, bool), f"stream_prompts must be True or False: {self.stream_prompts!r}"
         )

@@ -24,7 +24,7 @@ from ktdesk_engine.chat.template import ChatTemplate
 from ktdesk_engine.compute import decide_compute, fixed_min_tile_rows, min_tile_queries, rounds_to_bfloat16
 from ktdesk_engine.config import EngineConfig
 from ktdesk_engine.errors import ConfigError, ModelFileError
-from ktdesk_engine.expert_half import ExpertHalf
+from ktdesk_engine.expert_half import ExpertHalf, shares_memory
 from ktdesk_engine.fewer_experts import use_fewer_experts
 from ktdesk_engine.gguf.file import GGUFFile
 from ktdesk_engine.kernels import WorkerPool
@@ -41,6 +41,7 @@ from ktdesk_engine.prefix_cache.fingerprint import model_fingerprint
 from ktdesk_engine.prefix_cache.limits import CacheLimits
 from ktdesk_engine.prefix_cache.page_folder import name_model
 from ktdesk_engine.runner import Runner
+from ktdesk_engine.shared_cache import SharedKVCache
 from ktdesk_engine.text_engine import TextEngine, recommended_sampling
 from ktdesk_engine.tokenizer.tokenizer import Tokenizer
 
@@ -92,9 +93,7 @@ class Engine(TextEngine):
         )
         assert self.config.context is not None
         self.context = self.config.context
-        self._cache = KVCache(
-            self.model.cache_shapes, self.context, cache_type, config.num_sequences, self.model.backend.cache_memory
-        )
+        self._cache = self._new_cache()
         experts_in_file = [layer.experts for layer in self.model.moe_layers]
         packables = self.model.packables if self.accelerator is None else self.model.moe_layers
         load_weights(packables, self.model.tensor_names, pool, file, progress, packs=compute != "float32")
@@ -107,7 +106,7 @@ class Engine(TextEngine):
             self.config = replace(self.config, min_tile_rows=pool.min_tile_rows)
         if self.accelerator is not None:
             self.accelerator.tune()
-        self.experts = ExpertHalf(self.model, self.config, pool, self.accelerator, experts_in_file)
+        self.experts = ExpertHalf(self.model, self.config, pool, self.accelerator, experts_in_file, self._cache)
         self._runner = Runner(
             self.model,
             self._cache,
@@ -119,6 +118,18 @@ class Engine(TextEngine):
         self._weights = model_weights(file, self.model)
         if config.defer == "auto":
             self.config = replace(self.config, defer=self.experts.decide_deferral(self._step_seconds))
+
+    def _new_cache(self) -> KVCache:
+        """Beside an accelerator's experts it may have no memory yet; that there is enough is seen now."""
+        config, device = self.config, self.model.backend
+        assert config.cache_type is not None
+        settings = (self.model.cache_shapes, self.context, config.cache_type, config.num_sequences)
+        if self.accelerator is None or not shares_memory(config, self.model):
+            return KVCache(*settings, device)
+        cache = SharedKVCache(*settings, device)
+        if cache.num_bytes > self.accelerator.free_bytes:
+            device.cache_memory(cache.num_bytes)  # which says what is missing
+        return cache
 
     def _decide_min_tile_rows(self, pool: WorkerPool) -> int:
         fixed = fixed_min_tile_rows(self.config.compute, self.config.min_tile_rows, pool)
@@ -170,6 +181,21 @@ class Engine(TextEngine):
         on_bytes = self.accelerator is None and self._weights.peak == "int8"
         return self._weights.operations(1, 0) if on_bytes else None
 
+    def accelerator_numbers(self) -> dict[str, float]:
+        if self.accelerator is None:
+            return {}
+        numbers = {"resident_experts": float(self.experts.num_resident)}
+        if (sharing := self.experts.sharing) is not None:
+            numbers |= {
+                "shared_bytes": sharing.num_bytes,
+                "expert_slots": sharing.num_slots,
+                "cache_places": sharing.num_places,
+                "places_lent_total": sharing.num_places_lent,
+                "places_returned_total": sharing.num_places_returned,
+                "experts_left_total": sharing.num_experts_left,
+            }
+        return numbers
+
     def close(self) -> None:
         if self.accelerator is not None:
             self.accelerator.close()
@@ -201,6 +227,12 @@ class Engine(TextEngine):
             self._runner.forget_programs()
 
     def make_prefix_cache(self, limits: CacheLimits) -> PrefixCache:
+        prefixes = self._prefix_cache(limits)
+        if isinstance(self._cache, SharedKVCache):
+            self._cache.spare = prefixes
+        return prefixes
+
+    def _prefix_cache(self, limits: CacheLimits) -> PrefixCache:
         if not limits.disk_bytes or limits.disk_folder is None:
             return PrefixCache(self.cache, limits.ram_bytes)
         fingerprint = model_fingerprint(self.file, self.config, PAGE_SIZE, self.cache.page_bytes)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from ktdesk_engine.backends.accelerator import Accelerator, HostExperts
 from ktdesk_engine.backends.backend import Recorder
@@ -17,12 +18,18 @@ from ktdesk_engine.config import EngineConfig
 from ktdesk_engine.errors import AcceleratorMemoryError, ConfigError
 from ktdesk_engine.experts.deferral import CpuDeferral, check_deferred, deferral_cell, fewest_that_hide, max_deferred
 from ktdesk_engine.experts.hybrid import HybridExperts
+from ktdesk_engine.experts.moe import MoeLayer
+from ktdesk_engine.experts.own_slots import OwnSlots
+from ktdesk_engine.experts.residency import SlotSize
 from ktdesk_engine.experts.streaming import StreamedExperts
-from ktdesk_engine.experts.use import ExpertUse, Rates
+from ktdesk_engine.experts.use import ExpertUse
 from ktdesk_engine.kernels import ExpertMlp, WorkerPool
+from ktdesk_engine.kv_cache import PAGE_SIZE, KVCache
+from ktdesk_engine.memory_sharing import MemorySharing, Residents, SharingStats
 from ktdesk_engine.models.base import Decoder
-from ktdesk_engine.placement import Budget, Mask, choose_residents
+from ktdesk_engine.placement import Mask, choose_residents, forced_experts
 from ktdesk_engine.placement_rules import apply_rules
+from ktdesk_engine.shared_cache import SharedKVCache
 
 log = logging.getLogger("ktdesk.engine")
 
@@ -38,20 +45,53 @@ WORTH_MOVING = 1.25
 InFile = Sequence[ExpertMlp]
 
 
+def shares_memory(config: EngineConfig, model: Decoder) -> bool:
+    """Whether experts and cache have one budget. A number of experts that was asked for is kept; so are experts where
+    they may not move."""
+    can_move = config.accelerator is not None and bool(model.moe_layers) and config.move_ms > 0
+    return can_move and config.share_memory and config.accelerator_experts is None
+
+
+class SlotMemory(Protocol):
+    """What resident experts have of the accelerator's memory."""
+
+    def begin(self) -> None:
+        """Takes it, and fills it."""
+
+    def refill(self) -> None:
+        """With who should be resident now. What was recorded before is void."""
+
+    def resize(self, num_bytes: int) -> None:
+        """So much, or what there is of it; the rest is free for others. What was recorded before is void."""
+
+    def halve(self) -> bool:
+        """Half of it is free for others; False where nothing can be. What was recorded before is void."""
+
+    def look(self) -> None:
+        """Now and then."""
+
+
 class ExpertHalf:
     """One model's routed experts. Called between steps only."""
 
     def __init__(
-        self, model: Decoder, config: EngineConfig, pool: WorkerPool, accelerator: Accelerator | None, in_file: InFile
+        self,
+        model: Decoder,
+        config: EngineConfig,
+        pool: WorkerPool,
+        accelerator: Accelerator | None,
+        in_file: InFile,
+        cache: KVCache,
     ) -> None:
-        """in_file: the experts of each layer before they were packed. ConfigError where the model has not what config
-        asks for."""
+        """in_file: the experts of each layer before they were packed. cache: a shared one gets its memory here.
+        ConfigError where the model has not what config asks for."""
         self._layers = model.moe_layers
         self._config = config
         self._refuse_too_much()
         self._num_deferred = deferral_cell(0 if config.defer == "auto" else config.defer)
         self._steps_left = TOKENS_BETWEEN_MOVES
         self._hybrid: HybridExperts | None = None
+        self._memory: SlotMemory | None = None
         self.use: ExpertUse | None = None
         if not self._layers:
             return
@@ -64,8 +104,7 @@ class ExpertHalf:
         self._accelerator = accelerator
         self._rules = apply_rules(config.placement_rules, sorted(model.tensor_names), _expert_blocks(model))
         experts = [HostExperts(raw, layer.experts) for raw, layer in zip(in_file, self._layers, strict=True)]
-        self._slot_bytes = _slot_bytes(accelerator, experts)
-        max_tokens = max(config.prefill_chunk, MAX_DECODED)
+        self._slot = _slot_size(accelerator, experts)
         self._hybrid = HybridExperts(
             accelerator,
             CpuBackend(pool),
@@ -73,11 +112,12 @@ class ExpertHalf:
             experts,
             self.use,
             self._num_deferred,
-            max_tokens,
-            self._streamed(experts),
+            max(config.prefill_chunk, MAX_DECODED),
+            self._streamed(experts, cache),
         )
         model.recorder = self._recorder
-        self.place()
+        self._memory = self._slot_memory(self._hybrid, cache)
+        self._memory.begin()
 
     @property
     def num_deferred(self) -> int:
@@ -93,21 +133,23 @@ class ExpertHalf:
         """(L, E); None without an accelerator."""
         return None if self._hybrid is None else self._hybrid.residency.mask
 
-    def place(self, rates: Rates | None = None) -> None:
-        """Fills the accelerator's memory anew. What was recorded before is void."""
-        assert self._hybrid is not None
-        self._hybrid.residency.clear()  # what it takes is free for it
-        self._fill(self._num_slots(), rates)
+    @property
+    def sharing(self) -> SharingStats | None:
+        """None where experts and cache have no budget together."""
+        return self._memory.stats if isinstance(self._memory, MemorySharing) else None
+
+    def place(self) -> None:
+        """Fills the slots anew. What was recorded before is void."""
+        assert self._memory is not None
+        self._memory.refill()
 
     def resize(self, num_bytes: int) -> None:
         """Gives experts so much of the accelerator's memory, or what there is of it; the rest is free for others. What
         was recorded before is void."""
-        if self._hybrid is None:
+        if self._hybrid is None or self._memory is None:
             raise ConfigError("there is no accelerator whose experts could have more memory or less")
         self._hybrid.settle()
-        self._hybrid.residency.clear()
-        free_bytes = max(self._accelerator.free_bytes, 0)
-        self._fill(Budget(min(num_bytes, free_bytes), self._slot_bytes).num_slots)
+        self._memory.resize(num_bytes)
 
     @property
     def prompt_break_even(self) -> float | None:
@@ -128,17 +170,18 @@ class ExpertHalf:
 
     def between_steps(self) -> None:
         """Now and then moves experts toward what is used, for config.move_ms at most."""
-        if self._hybrid is None or not self._config.move_ms:
+        if self._memory is None or not self._config.move_ms:
             return
         self._steps_left -= 1
         if self._steps_left <= 0:
             self._steps_left = TOKENS_BETWEEN_MOVES
+            self._memory.look()
             self._move()
 
     def make_room(self) -> bool:
         """Gives up what long prompts need, then half of the resident experts; False where there is nothing. What was
         recorded is void."""
-        if self._hybrid is None:
+        if self._hybrid is None or self._memory is None:
             return False
         self._hybrid.settle()
         if self._hybrid.streamed is not None:
@@ -146,28 +189,30 @@ class ExpertHalf:
             self._hybrid.streamed.close()
             self._hybrid.streamed = None
             return True
-        if self._hybrid.residency.slots is None:
+        if not self._memory.halve():
             return False
-        self._fill(self.num_resident // 2)
         log.warning("the accelerator is out of memory: experts move to the CPU, %d stay", self.num_resident)
         return True
 
-    def _fill(self, num_slots: int, rates: Rates | None = None) -> None:
-        """Half of them, and half again, where others took the memory meanwhile."""
-        assert self._hybrid is not None
-        residency = self._hybrid.residency
-        residency.clear()
-        wanted = self._wanted(num_slots, rates)
-        try:
-            residency.fill(wanted)
-        except (AcceleratorMemoryError, MemoryError) as error:
-            residency.clear()
-            log.warning("%s", error)
-            self._fill(num_slots // 2, rates)
+    def _slot_memory(self, hybrid: HybridExperts, cache: KVCache) -> SlotMemory:
+        """A shared cache keeps places for a piece of a prompt of each sequence."""
+        assert self.use is not None
+        config, residency = self._config, hybrid.residency
+        work = self._accelerator.reserved_bytes + _work_bytes(self._layers[0], config)
+        if not isinstance(cache, SharedKVCache):
+            wish = config.accelerator_experts
+            return OwnSlots(self._accelerator, residency, self._slot, self._wanted, wish, work)
+        forced = forced_experts(self.use.counts.shape, self._rules)
+        residents = Residents(self._wanted, self.use.seen, forced, config.move_ms / 1e3)
+        floor = config.num_sequences * (config.prefill_chunk // PAGE_SIZE + 1)
+        return MemorySharing(self._accelerator, residency, cache, self._slot, residents, work, floor, hybrid.prepare)
 
-    def _streamed(self, experts: Sequence[HostExperts]) -> StreamedExperts | None:
-        stage_bytes = 2 * experts[0].in_memory.num_experts * self._slot_bytes
-        if not self._config.stream_prompts or stage_bytes > self._accelerator.free_bytes // STAGE_SHARE:
+    def _streamed(self, experts: Sequence[HostExperts], cache: KVCache) -> StreamedExperts | None:
+        """Beside the cache, which may not have its memory yet."""
+        to_come = cache.num_bytes if isinstance(cache, SharedKVCache) else 0
+        stage_bytes = 2 * experts[0].in_memory.num_experts * self._slot.num_bytes
+        free_bytes = self._accelerator.free_bytes - to_come
+        if not self._config.stream_prompts or stage_bytes > free_bytes // STAGE_SHARE:
             return None
         return StreamedExperts(lambda: self._accelerator.expert_stage(experts), len(experts))
 
@@ -175,29 +220,16 @@ class ExpertHalf:
         assert self._hybrid is not None
         return self._hybrid.program()
 
-    def _num_slots(self) -> int:
-        budget = Budget(max(self._accelerator.free_bytes, 0), self._slot_bytes)
-        if self._config.accelerator_experts is None:
-            return budget.num_slots
-        if self._config.accelerator_experts > budget.num_slots:
-            raise ConfigError(
-                f"accelerator_experts {self._config.accelerator_experts}: there is room for {budget.num_slots} experts "
-                f"of {self._slot_bytes:,} bytes; ask for fewer"
-            )
-        return self._config.accelerator_experts
-
-    def _wanted(self, num_slots: int, rates: Rates | None = None) -> Mask:
+    def _wanted(self, num_slots: int) -> Mask:
         assert self.use is not None
-        rates = self.use.rates() if rates is None else rates
-        return choose_residents(self._config.placement, rates, num_slots, self._rules)
+        return choose_residents(self._config.placement, self.use.rates(), num_slots, self._rules)
 
     def _move(self) -> None:
         assert self._hybrid is not None
         assert self.use is not None
         residency, rates = self._hybrid.residency, self.use.rates()
-        mask = residency.mask
-        favoured = rates * (WORTH_MOVING * mask + ~mask)
-        wanted = choose_residents("frequency", favoured, int(mask.sum()), self._rules)
+        favoured = rates * (WORTH_MOVING * residency.mask + ~residency.mask)
+        wanted = choose_residents("frequency", favoured, residency.num_slots, self._rules)
         residency.move(wanted, rates, self._config.move_ms / 1e3)
 
     def _refuse_too_much(self) -> None:
@@ -208,14 +240,22 @@ class ExpertHalf:
         check_deferred(self._config.defer, self._layers[0].rule.num_used)
 
 
-def _slot_bytes(accelerator: Accelerator, experts: Sequence[HostExperts]) -> int:
+def _slot_size(accelerator: Accelerator, experts: Sequence[HostExperts]) -> SlotSize:
     """A device lays experts out in its own way: one slot tells. Without room for one it does not matter."""
     try:
         slots = accelerator.expert_slots(experts, 1)
     except AcceleratorMemoryError:
-        return max(expert_bytes(layer.in_memory) for layer in experts)
+        return SlotSize(max(expert_bytes(layer.in_memory) for layer in experts), 0)
     slots.close()
-    return slots.slot_bytes
+    return SlotSize(slots.slot_bytes, slots.side_bytes)
+
+
+def _work_bytes(layer: MoeLayer, config: EngineConfig) -> int:
+    """Of arrays that one layer of a batch needs side by side, in float32, and half as much again for their byte forms:
+    some of its hidden size, and of each expert of a token."""
+    num_tokens = min(config.prefill_chunk, config.context or config.prefill_chunk)
+    width, hidden = layer.experts.gate.weight.num_rows, layer.hidden
+    return 6 * num_tokens * (8 * hidden + layer.rule.num_used * (2 * width + hidden))
 
 
 def _expert_blocks(model: Decoder) -> list[int]:

@@ -10,13 +10,16 @@ import math
 from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from ktdesk_engine.backends.host_memory import HostMemory
 from ktdesk_engine.config import CacheType
 from ktdesk_engine.errors import ConfigError, ContextOverflowError
-from ktdesk_engine.kernels import Blocks, CachedRows, Ids, PagedContext, aligned_bytes, cached_row_bytes
+from ktdesk_engine.kernels import Blocks, CachedRows, Ids, PagedContext, cached_row_bytes
 from ktdesk_engine.quants.formats import BLOCKS, WeightType
 
 PageBytes = npt.NDArray[np.uint8]
@@ -78,6 +81,21 @@ class CachedSequence:
     length: int = 0
 
 
+class CacheMemory(Protocol):
+    """Where keys and values lie."""
+
+    def cache_memory(self, *shape: int) -> Blocks:
+        """Not yet filled."""
+
+    def read_memory(self, memory: Blocks) -> PageBytes:
+        """A copy on the host, (bytes,)."""
+
+    def write_memory(self, memory: Blocks, content: PageBytes) -> None: ...
+
+
+HOST = HostMemory()
+
+
 class KVCache:
     """The pages of all layers. The memory of a page is touched when it is first written."""
 
@@ -87,24 +105,25 @@ class KVCache:
         context: int,
         cache_type: CacheType = "float32",
         num_sequences: int = 1,
-        memory: Callable[..., Blocks] = aligned_bytes,
+        device: CacheMemory | None = HOST,
     ) -> None:
         """context: tokens that one sequence may have. num_sequences: how many of that length the pages suffice for.
 
-        memory(*shape): bytes where they are computed with.
+        device: where they are computed with. None: they get their memory later.
         """
         check_cache_type(shapes, cache_type)
         self.context = context
-        num_pages = num_sequences * self.max_pages
-        self._free_pages = list(range(num_pages - 1, -1, -1))
-        weight_type = WEIGHT_TYPES[cache_type]
-        self._keys = [_pages(memory, weight_type, num_pages, shape.num_kv_heads, shape.key_length) for shape in shapes]
-        self._values = [
-            replace(keys, length=shape.value_length)
-            if shape.values_in_keys
-            else _pages(memory, weight_type, num_pages, shape.num_kv_heads, shape.value_length)
-            for shape, keys in zip(shapes, self._keys, strict=True)
-        ]
+        self.num_pages = num_sequences * self.max_pages
+        self.page_bytes = cache_bytes(shapes, PAGE_SIZE, cache_type)
+        """Of one page, in all layers."""
+        self._shapes = shapes
+        self._weight_type = WEIGHT_TYPES[cache_type]
+        self._free_pages = list(range(self.num_pages - 1, -1, -1))
+        self._keys: list[CachedRows] = []
+        self._values: list[CachedRows] = []
+        if device is not None:
+            self._device = device
+            self._lie_in(partial(device.cache_memory, self.num_pages))
 
     @property
     def max_pages(self) -> int:
@@ -116,27 +135,32 @@ class KVCache:
         return len(self._free_pages)
 
     @property
-    def page_bytes(self) -> int:
-        """Of one page, in all layers."""
-        return sum(array[0].nbytes for array in self._arrays())
+    def num_bytes(self) -> int:
+        """Of all pages."""
+        return self.num_pages * self.page_bytes
+
+    @property
+    def num_ready_pages(self) -> int:
+        """Of the free ones, those that have memory."""
+        return self.num_free_pages
 
     def take_page(self) -> int:
         """One of the free pages."""
-        return self._free_pages.pop()
+        return self._take(1)[0]
 
     def give_back(self, page: int) -> None:
         self._free_pages.append(page)
 
     def read_page(self, page: int) -> PageBytes:
         """A copy, of page_bytes: layer after layer, keys before values."""
-        return np.concatenate([array[page].reshape(-1) for array in self._arrays()])
+        return np.concatenate([self._device.read_memory(array[page]) for array in self._arrays()])
 
     def write_page(self, page: int, content: PageBytes) -> None:
         """What `read_page` gave, of this page or another."""
         start = 0
         for array in self._arrays():
-            end = start + array[page].nbytes
-            array[page] = content[start:end].reshape(array.shape[1:])
+            end = start + math.prod(array.shape[1:])
+            self._device.write_memory(array[page], content[start:end])
             start = end
 
     def _arrays(self) -> list[PageBytes]:
@@ -167,8 +191,9 @@ class KVCache:
                 f"{length} tokens do not fit the context of {self.context}: shorten the prompt, or start with a "
                 "larger context"
             )
+        pages = iter(self._take(sum(max(count, 0) for count in missing)))
         for sequence, num_missing in zip(sequences, missing, strict=True):
-            sequence.pages += [self._free_pages.pop() for _ in range(num_missing)]
+            sequence.pages += [next(pages) for _ in range(num_missing)]
             sequence.length += num_tokens
 
     def last_tokens(self, sequences: SequenceOf[CachedSequence]) -> PagedContext:
@@ -188,9 +213,18 @@ class KVCache:
 
     def release(self, sequence: CachedSequence) -> None:
         """Gives all pages of a sequence back."""
-        self._free_pages += reversed(sequence.pages)
+        for page in reversed(sequence.pages):
+            self.give_back(page)
         sequence.pages.clear()
         sequence.length = 0
+
+    def places(self, pages: list[int]) -> list[int]:
+        """Where these pages lie in `keys` and `values`: what page tables name when they are computed with."""
+        return pages
+
+    def placed(self, context: PagedContext) -> PagedContext:
+        """With places instead of pages."""
+        return context
 
     def keys(self, layer: int) -> CachedRows:
         """Of all pages."""
@@ -200,10 +234,25 @@ class KVCache:
         """Of all pages."""
         return self._values[layer]
 
+    def _take(self, num_pages: int) -> list[int]:
+        """Of the free ones, which are as many at least."""
+        return [self._free_pages.pop() for _ in range(num_pages)]
 
-def _pages(
-    memory: Callable[..., Blocks], weight_type: WeightType, num_pages: int, num_kv_heads: int, length: int
-) -> CachedRows:
-    """A head's positions lie side by side: a thread reads one head of a page from beginning to end."""
-    row_bytes = cached_row_bytes(weight_type, length)
-    return CachedRows(weight_type, length, memory(num_pages, num_kv_heads, PAGE_SIZE, row_bytes))
+    def _lie_in(self, memory: Callable[..., Blocks]) -> None:
+        """memory(heads, PAGE_SIZE, row bytes): of all places, one after the other.
+
+        A head's positions lie side by side: a thread reads one head of a page from beginning to end.
+        """
+
+        def rows(shape: LayerCacheShape, length: int) -> CachedRows:
+            row_bytes = cached_row_bytes(self._weight_type, length)
+            return CachedRows(self._weight_type, length, memory(shape.num_kv_heads, PAGE_SIZE, row_bytes))
+
+        self._keys, self._values = [], []
+        for shape in self._shapes:
+            keys = rows(shape, shape.key_length)
+            self._keys.append(keys)
+            in_keys = shape.values_in_keys
+            self._values.append(
+                replace(keys, length=shape.value_length) if in_keys else rows(shape, shape.value_length)
+            )

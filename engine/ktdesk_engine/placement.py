@@ -55,6 +55,11 @@ def choose_residents(
     return mask.reshape(rates.shape)
 
 
+def forced_experts(shape: tuple[int, ...], rules: ExpertRules | None) -> Mask:
+    """(L, E): those that rules put on the accelerator."""
+    return _masks(shape, rules)[0]
+
+
 def _masks(shape: tuple[int, ...], rules: ExpertRules | None) -> tuple[Mask, Mask]:
     """Of experts that must, and of those that may lie on the accelerator."""
     forced, allowed = np.zeros(shape, bool), np.ones(shape, bool)
@@ -80,11 +85,13 @@ def _scores(strategy: Strategy, rates: Rates, seed: int) -> Rates:
     return -ranks.astype(np.float64)
 
 
-def moves_toward(current: Mask, wanted: Mask, rates: Rates, max_moves: int) -> list[tuple[int, int]]:
-    """Flat ids (who leaves, who comes), those that gain the most first, at most max_moves."""
+def moves_toward(current: Mask, wanted: Mask, rates: Rates, max_moves: int) -> list[tuple[int | None, int]]:
+    """Flat ids (who leaves, who comes), those that gain the most first, at most max_moves. None leaves for those that
+    are more than before."""
     leaving = np.flatnonzero(current & ~wanted)
     coming = np.flatnonzero(wanted & ~current)
     flat = rates.reshape(-1)
     leaving = leaving[np.argsort(flat[leaving], kind="stable")]
     coming = coming[np.argsort(-flat[coming], kind="stable")]
-    return [(int(out), int(in_)) for out, in_ in zip(leaving[:max_moves], coming[:max_moves], strict=False)]
+    outs = [*[None] * (len(coming) - len(leaving)), *leaving.tolist()]
+    return list(zip(outs[:max_moves], coming[:max_moves].tolist(), strict=False))

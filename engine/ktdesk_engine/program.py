@@ -43,7 +43,7 @@ class DecodeProgram:
         )
         context.sequences[:] = range(num_sequences)
         self._batch = Batch(program.ids(num_sequences), context, is_decode=True)
-        self._pages: list[list[int]] = [[] for _ in range(num_sequences)]
+        self._places: list[list[int]] = [[] for _ in range(num_sequences)]
         """What the page tables begin with."""
         self._logits: Logits | None = None
 
@@ -83,6 +83,7 @@ class DecodeProgram:
         for row, (sequence, token_id) in enumerate(zip(sequences, token_ids, strict=True)):
             batch.token_ids[row] = token_id
             batch.positions[row] = sequence.length - 1
-            if sequence.pages != self._pages[row]:
-                self._pages[row] = list(sequence.pages)
-                batch.context.page_tables[row, : len(sequence.pages)] = sequence.pages
+            places = self._cache.places(sequence.pages)
+            if places != self._places[row]:
+                self._places[row] = list(places)
+                batch.context.page_tables[row, : len(places)] = places

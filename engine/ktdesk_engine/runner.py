@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -125,14 +126,18 @@ class Runner:
         try:
             with self._model.backend.failures():
                 return compute()
-        except (AcceleratorMemoryError, MemoryError):
-            if self._upkeep is None or not self._upkeep.make_room():
-                raise
+        except (AcceleratorMemoryError, MemoryError) as error:
+            failure = error.with_traceback(None)  # whose frames hold arrays that must be free before there is room
+            failure.__cause__ = failure.__context__ = None
+        if self._upkeep is None or not self._upkeep.make_room():
+            raise failure
         self._programs.clear()
         return self._with_room(compute)
 
     def _forward(self, batch: Batch) -> Floats:
-        return self._model.forward(batch.on(self._model.backend), self._cache)
+        """Places are looked up now: they may be others than when the batch was tried before."""
+        placed = replace(batch, context=self._cache.placed(batch.context))
+        return self._model.forward(placed.on(self._model.backend), self._cache)
 
     def _logits(self, batch: Batch) -> Floats:
         """(T, V)"""

@@ -90,6 +90,10 @@ class TextEngine(ABC):
         """On bytes, that the CPU does for a token of a prompt, attention apart; None where it computes otherwise."""
         return None
 
+    def accelerator_numbers(self) -> dict[str, float]:
+        """What lies on an accelerator, by name; any thread may ask. Empty without one."""
+        return {}
+
     def close(self) -> None:
         """Ends the template's process and lets go of the file. After it, a request is a ValueError."""
         self._is_closed = True

@@ -59,6 +59,7 @@ class ScheduledEngine:
         ceilings: Ceilings = UNKNOWN,
     ) -> None:
         self._ceilings = ceilings
+        self._accelerator_numbers = engine.accelerator_numbers
         self._token_operations = engine.token_operations()
         self._thread = EngineThread(engine, limits, cache)
 
@@ -72,7 +73,8 @@ class ScheduledEngine:
         return self._thread.submit(request, deliver, deadline_seconds, num_pinned_tokens)
 
     def numbers(self) -> Numbers:
-        """What counts since the start ends with _total; what is of the cache begins with cache_."""
+        """What counts since the start ends with _total; what is of the cache begins with cache_, what is of an
+        accelerator with accelerator_."""
         facts = asdict(self._thread.stats())
         counters, cache = facts.pop("counters"), facts.pop("cache")
         totals = {f"{name.removeprefix('num_')}_total": value for name, value in counters.items()}
@@ -82,7 +84,8 @@ class ScheduledEngine:
         computing = _rate(
             "prefill_operations", "prefill_peak", self._prefill_ops_s(facts["prefill_tok_s"]), self._ceilings.ops_s
         )
-        return {**reading, **computing, **facts, **totals, **_flat(cache)}
+        on_accelerator = {f"accelerator_{name}": value for name, value in self._accelerator_numbers().items()}
+        return {**reading, **computing, **facts, **totals, **_flat(cache), **on_accelerator}
 
     def _prefill_ops_s(self, tok_s: float) -> float | None:
         """None before the first prompt, and where an engine does not say what a token takes."""

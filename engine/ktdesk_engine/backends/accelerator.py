@@ -26,9 +26,12 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple, Protocol
 
 from ktdesk_engine.backends.backend import Backend
-from ktdesk_engine.kernels import ExpertMlp, Floats, Ids, Weight
+from ktdesk_engine.kernels import Blocks, ExpertMlp, Floats, Ids, Weight
 from ktdesk_engine.kernels.handoff import HandOff
 from ktdesk_engine.kernels.routing import Routes
+
+RESERVED_BYTES = 256 << 20
+"""Of a GPU: recorded steps, a large matrix unpacked to bfloat16, what torch rounds up."""
 
 CopyWay = Literal["up", "down", "within"]
 """To the device from pinned memory of the host, back there, or from one place of the device to another."""
@@ -52,6 +55,10 @@ class ExpertSlots(Protocol):
     @property
     def slot_bytes(self) -> int:
         """Of the largest expert of all layers."""
+
+    @property
+    def side_bytes(self) -> int:
+        """That a slot needs besides, in memory of its own."""
 
     def put(self, slot: int, layer: int, expert: int) -> None:
         """Submits the copy of an expert's weights into a slot."""
@@ -96,6 +103,10 @@ class Accelerator(Backend, Protocol):
         """Of its memory."""
 
     @property
+    def reserved_bytes(self) -> int:
+        """That stay free beside what operations are known to need: for libraries, for what they round up."""
+
+    @property
     def signals_by(self) -> str:
         """How it gives flags to the CPU, and waits for the CPU's."""
 
@@ -117,11 +128,15 @@ class Accelerator(Backend, Protocol):
     def take_back(self, hand_off: HandOff, layer: int, x: Floats) -> Floats:
         """Waits for `done`; what the CPU's experts gave for x, (T, H)."""
 
-    def expert_slots(self, layers: Sequence[HostExperts], num_slots: int) -> ExpertSlots:
-        """AcceleratorMemoryError where they do not fit."""
+    def expert_slots(self, layers: Sequence[HostExperts], num_slots: int, memory: Blocks | None = None) -> ExpertSlots:
+        """memory (num_slots * slot_bytes,): of `cache_memory`, where they lie; None: in memory of their own.
+        AcceleratorMemoryError where they do not fit."""
 
     def expert_stage(self, layers: Sequence[HostExperts]) -> ExpertStage:
         """AcceleratorMemoryError where both areas do not fit."""
+
+    def give_back_memory(self, memory: Blocks) -> None:
+        """What `cache_memory` gave, which nobody else has any more."""
 
     def close(self) -> None:
         """Ends what runs on it and gives its memory back."""

@@ -79,6 +79,12 @@ class Backend(Protocol):
     def cache_memory(self, *shape: int) -> Blocks:
         """Bytes for keys or values, not yet filled."""
 
+    def read_memory(self, memory: Blocks) -> Blocks:
+        """A copy of some of them on the host, (bytes,)."""
+
+    def write_memory(self, memory: Blocks, content: Blocks) -> None:
+        """content: of the host, as many bytes."""
+
     def embed(self, embeddings: Weight, token_ids: Ids) -> Floats: ...
 
     def linear(self, weight: Weight, x: Floats, bias: Floats | None = None) -> Floats: ...

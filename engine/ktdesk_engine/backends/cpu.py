@@ -6,9 +6,9 @@ from contextlib import AbstractContextManager, nullcontext
 
 from ktdesk_engine import kernels
 from ktdesk_engine.backends.backend import AnyArray
+from ktdesk_engine.backends.host_memory import HostMemory
 from ktdesk_engine.kernels import (
     AttentionRule,
-    Blocks,
     CachedRows,
     Doubles,
     ExpertMlp,
@@ -25,7 +25,7 @@ from ktdesk_engine.kernels.routing import Counts, Routes, RoutingRule, choose_ex
 from ktdesk_engine.kernels.sampling import count_not_finite
 
 
-class CpuBackend:
+class CpuBackend(HostMemory):
     """Computes on the threads of one pool."""
 
     def __init__(self, pool: WorkerPool) -> None:
@@ -54,10 +54,6 @@ class CpuBackend:
     def failures(self) -> AbstractContextManager[None]:
         """There are none of its own."""
         return nullcontext()
-
-    def cache_memory(self, *shape: int) -> Blocks:
-        """Not yet touched."""
-        return kernels.aligned_bytes(*shape)
 
     def embed(self, embeddings: Weight, token_ids: Ids) -> Floats:
         """(T,) -> (T, H)."""

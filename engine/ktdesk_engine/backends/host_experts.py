@@ -16,17 +16,26 @@ class ExpertAreas:
     What a layer's matrices are, it says itself: `view` has all slots in its types and shapes, whatever lies in them.
     """
 
-    def __init__(self, layers: Sequence[ExpertMlp], num_slots: int) -> None:
+    def __init__(self, layers: Sequence[ExpertMlp], num_slots: int, memory: Blocks | None = None) -> None:
+        """memory (num_slots * slot_bytes,): another's; None: its own."""
         self.num_slots = num_slots
         self.slot_bytes = max(sum(_padded_bytes(layer)) for layer in layers)
         self._layers = layers
-        self._memory = aligned_bytes(num_slots, self.slot_bytes)
+        self._own_bytes = 0 if memory is not None else num_slots * self.slot_bytes
+        memory = aligned_bytes(self._own_bytes) if memory is None else memory
+        self._memory = memory.reshape(num_slots, self.slot_bytes)
         self._vectors = [_vectors(layers, part, num_slots) for part in range(3)]
         self._views = [self._view(layer) for layer in layers]
 
     @property
     def num_bytes(self) -> int:
-        return self._memory.nbytes + sum(array.nbytes for arrays in self._vectors for array in arrays.values())
+        """Of its own."""
+        return self._own_bytes + self.num_slots * self.side_bytes
+
+    @property
+    def side_bytes(self) -> int:
+        """Of a slot's biases and scales."""
+        return sum(array[0].nbytes for arrays in self._vectors for array in arrays.values())
 
     def view(self, layer: int) -> ExpertMlp:
         """The slots as if each had an expert of this layer: (num_slots, ...)."""

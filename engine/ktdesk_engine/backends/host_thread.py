@@ -58,6 +58,7 @@ class HostThreadAccelerator(CpuBackend):
         super().__init__(kernels.worker_pool(1, pool.isa))
         self.name = "a thread of the host"
         self.signals_by = "the thread itself"
+        self.reserved_bytes = 0
         self._delays = delays or Delays()
         self._memory_bytes = NO_LIMIT if memory_bytes is None else memory_bytes
         self._held_bytes = 0
@@ -148,6 +149,9 @@ class HostThreadAccelerator(CpuBackend):
         self.hold(memory.nbytes, "keys and values")
         return memory
 
+    def give_back_memory(self, memory: Blocks) -> None:
+        self.hold(-memory.nbytes, "keys and values")
+
     def weight(self, weight: Weight) -> Weight:
         """As the CPU packs it."""
         return kernels.pack(self.host_pool, weight) if kernels.has_panels(weight) else weight
@@ -168,8 +172,8 @@ class HostThreadAccelerator(CpuBackend):
     def take_back(self, hand_off: HandOff, layer: int, x: Floats) -> Floats:
         return take_back(self.pool, hand_off, layer, x)
 
-    def expert_slots(self, layers: Sequence[HostExperts], num_slots: int) -> HostSlots:
-        return HostSlots(self, [layer.in_memory for layer in layers], num_slots)
+    def expert_slots(self, layers: Sequence[HostExperts], num_slots: int, memory: Blocks | None = None) -> HostSlots:
+        return HostSlots(self, [layer.in_memory for layer in layers], num_slots, memory)
 
     def expert_stage(self, layers: Sequence[HostExperts]) -> HostStage:
         return HostStage(self, [layer.in_memory for layer in layers], self._delays.expert_copy)
@@ -202,10 +206,17 @@ class _StreamProgram(Program):
 class HostSlots:
     """Slots in the host's memory, on the accelerator's account."""
 
-    def __init__(self, accelerator: HostThreadAccelerator, layers: Sequence[ExpertMlp], num_slots: int) -> None:
+    def __init__(
+        self,
+        accelerator: HostThreadAccelerator,
+        layers: Sequence[ExpertMlp],
+        num_slots: int,
+        memory: Blocks | None = None,
+    ) -> None:
+        """memory: where they lie, which is on the account already."""
         self._accelerator = accelerator
         self._layers = layers
-        self._areas = ExpertAreas(layers, num_slots)
+        self._areas = ExpertAreas(layers, num_slots, memory)
         accelerator.hold(self._areas.num_bytes, f"{num_slots} experts")
         self._table = np.full((len(layers), layers[0].num_experts), -1, np.int32)
 
@@ -216,6 +227,10 @@ class HostSlots:
     @property
     def slot_bytes(self) -> int:
         return self._areas.slot_bytes
+
+    @property
+    def side_bytes(self) -> int:
+        return self._areas.side_bytes
 
     def put(self, slot: int, layer: int, expert: int) -> None:
         for from_, to in self._areas.copies(slot, layer, expert):

@@ -46,6 +46,10 @@ class LlamaPages:
     def num_free_pages(self) -> int:
         return len(self._free)
 
+    @property
+    def num_ready_pages(self) -> int:
+        return self.num_free_pages
+
     def take_page(self) -> int:
         return self._free.pop()
 

@@ -49,6 +49,15 @@ class PrefixCache:
         return self._tiers.num_available_pages
 
     @property
+    def num_spare_pages(self) -> int:
+        """Pages of the pool that nobody uses and nothing pins: `leave` frees them."""
+        return self._tiers.idle.num_ordinary
+
+    def leave(self, num_pages: int) -> None:
+        """Frees so many of the spare pages, the longest unused first."""
+        self._tiers.leave(num_pages)
+
+    @property
     def has_unwritten(self) -> bool:
         """Whether the disk should get pages that were not queued yet."""
         return self._write_behind is not None and self._write_behind.has_waiting

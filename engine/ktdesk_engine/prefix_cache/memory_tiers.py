@@ -54,12 +54,22 @@ class MemoryTiers:
                 (self.idle if node.page is not None else self.host.idle).add(node)
 
     def make_room(self, num_pages: int) -> bool:
-        """Sees to it that so many pages of the pool are free; False, and nothing done, where too many are in use."""
+        """Sees to it that so many pages of the pool are free; False, and nothing done, where too many are in use.
+
+        What nobody uses leaves before the pool has to ask others for memory, but for what is pinned.
+        """
         if self.num_available_pages < num_pages:
             return False
-        while self.pool.num_free_pages < num_pages:
+        while self.pool.num_free_pages < num_pages or (
+            self.pool.num_ready_pages < num_pages and self.idle.num_ordinary
+        ):
             self._demote_oldest()
         return True
+
+    def leave(self, num_pages: int) -> None:
+        """So many pages of the pool become free, of those that nobody uses, but for what is pinned."""
+        for _ in range(min(num_pages, self.idle.num_ordinary)):
+            self._demote_oldest()
 
     def load_copy(self, node: Node) -> bool:
         """A used node's copy goes from host memory into the pool. False where the pool is all in use."""

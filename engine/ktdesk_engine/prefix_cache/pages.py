@@ -23,6 +23,10 @@ class PagePool(Protocol):
     @property
     def num_free_pages(self) -> int: ...
 
+    @property
+    def num_ready_pages(self) -> int:
+        """Of the free ones, those that cost nobody anything: they have memory, or may have some that others use."""
+
     def take_page(self) -> int:
         """One of the free pages."""
 

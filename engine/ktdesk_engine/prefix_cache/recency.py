@@ -30,6 +30,11 @@ class Recency:
     def oldest(self) -> Node | None:
         return next(iter(self), None)
 
+    @property
+    def num_ordinary(self) -> int:
+        """Not pinned."""
+        return len(self._ordinary)
+
     def __contains__(self, node: Node) -> bool:
         return node in self._ordinary or node in self._pinned
 

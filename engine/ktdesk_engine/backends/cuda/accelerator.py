@@ -8,7 +8,7 @@ from typing import cast
 
 import torch
 
-from ktdesk_engine.backends.accelerator import Accelerator, CopyWay, HostExperts
+from ktdesk_engine.backends.accelerator import RESERVED_BYTES, Accelerator, CopyWay, HostExperts
 from ktdesk_engine.backends.cuda.backend import TorchBackend
 from ktdesk_engine.backends.cuda.signals import CallerSignals, signals_for
 from ktdesk_engine.backends.cuda.slots import DeviceSlots, DeviceStage
@@ -60,6 +60,10 @@ class CudaAccelerator(TorchBackend):
         return free if self._memory_bytes is None else min(free, self._memory_bytes - allocated)
 
     @property
+    def reserved_bytes(self) -> int:
+        return RESERVED_BYTES if self.device.type == "cuda" else 0
+
+    @property
     def signals_by(self) -> str:
         return self.signals.name
 
@@ -109,8 +113,10 @@ class CudaAccelerator(TorchBackend):
         out = torch.empty_like(x)
         return out.copy_(torch.from_numpy(hand_off.out(layer, len(x))), non_blocking=True)
 
-    def expert_slots(self, layers: Sequence[HostExperts], num_slots: int) -> DeviceSlots:
-        return DeviceSlots(self, layers, num_slots)
+    def expert_slots(
+        self, layers: Sequence[HostExperts], num_slots: int, memory: torch.Tensor | None = None
+    ) -> DeviceSlots:
+        return DeviceSlots(self, layers, num_slots, memory)
 
     def expert_stage(self, layers: Sequence[HostExperts]) -> DeviceStage:
         return DeviceStage(self, layers)
@@ -123,6 +129,9 @@ class CudaAccelerator(TorchBackend):
             for hand_off in self._hand_offs:
                 hand_off.fail()
             raise
+
+    def give_back_memory(self, memory: torch.Tensor) -> None:
+        """torch has it again, once nothing names it any more."""
 
     def close(self) -> None:
         """Ends what runs on it and gives its memory back."""

@@ -45,6 +45,11 @@ class DeviceRows:
         """The size of a cached head: in elements, of q8_0 in bytes."""
         return int(self.pages.shape[-1] if self.type is WeightType.Q8_0 else self.halves.shape[-1])
 
+    @property
+    def page(self) -> int:
+        """How far one page is from the next, in the same: they may lie among those of other layers."""
+        return int((self.pages if self.type is WeightType.Q8_0 else self.halves).stride(0))
+
 
 @dataclass(frozen=True)
 class DeviceContext:
@@ -135,8 +140,8 @@ def split_attention(
     part_kernel[grid](
         queries.contiguous(), keys.halves, keys.pages.view(torch.int8), values.halves, values.pages.view(torch.int8),
         context.page_tables, context.sequences, context.positions, mixed, largest_and_sum,
-        num_heads, heads_per_kv, key_length, values.length, keys.row, values.row, context.page_tables.shape[1],
-        rule.window, rule.scale, rule.soft_cap,
+        num_heads, heads_per_kv, key_length, values.length, keys.page, keys.row, values.page, values.row,
+        context.page_tables.shape[1], rule.window, rule.scale, rule.soft_cap,
         PAGE_SIZE=page_size, NUM_PARTS=num_parts, BLOCK_HEADS=MIN_BLOCK, FIRST=first, REST=rest,
         BLOCK_VALUE=block_value, TYPE=_product_type(keys), IS_Q8_0=keys.type is WeightType.Q8_0,
         VALUES_IN_KEYS=in_keys, HAS_SOFT_CAP=rule.soft_cap > 0, PRECISION="ieee",

@@ -45,8 +45,8 @@ def load_queries(queries, at, first, BLOCK: tl.constexpr, length, mask, TYPE: tl
 @triton.jit
 def part_kernel(
     queries, key_halves, key_codes, value_halves, value_codes, page_tables, sequences, positions, mixed,
-    largest_and_sum, num_heads, heads_per_kv, key_length, value_length, key_row, value_row, max_pages, window,
-    scale, soft_cap,
+    largest_and_sum, num_heads, heads_per_kv, key_length, value_length, key_page, key_row, value_page, value_row,
+    max_pages, window, scale, soft_cap,
     PAGE_SIZE: tl.constexpr, NUM_PARTS: tl.constexpr, BLOCK_HEADS: tl.constexpr, FIRST: tl.constexpr,
     REST: tl.constexpr, BLOCK_VALUE: tl.constexpr, TYPE: tl.constexpr, IS_Q8_0: tl.constexpr,
     VALUES_IN_KEYS: tl.constexpr, HAS_SOFT_CAP: tl.constexpr, PRECISION: tl.constexpr,
@@ -54,7 +54,8 @@ def part_kernel(
     """Grid: (T, key heads * blocks of their query heads, NUM_PARTS).
 
     queries (T, heads, key_length), mixed (T, heads, NUM_PARTS, value_length), largest_and_sum (T, heads,
-    NUM_PARTS, 2). key_row, value_row: elements, or bytes of q8_0, of a cached head.
+    NUM_PARTS, 2). key_row, value_row: elements, or bytes of q8_0, of a cached head; key_page, value_page: from one
+    page to the next.
     """
     token, part = tl.program_id(0), tl.program_id(2)
     blocks_per_kv = tl.cdiv(heads_per_kv, BLOCK_HEADS)
@@ -62,7 +63,6 @@ def part_kernel(
     in_group = tl.program_id(1) % blocks_per_kv * BLOCK_HEADS + tl.arange(0, BLOCK_HEADS)
     head_mask = in_group < heads_per_kv
     head = kv_head * heads_per_kv + in_group
-    num_kv_heads = num_heads // heads_per_kv
     query_at = (token.to(tl.int64) * num_heads + head) * key_length
     first_queries = load_queries(queries, query_at, 0, FIRST, key_length, head_mask, TYPE)
     if REST > 0:
@@ -84,11 +84,12 @@ def part_kernel(
         slot = tl.arange(0, PAGE_SIZE)
         position = index * PAGE_SIZE + slot
         seen = (position >= first) & (position <= last)
-        row = (page * num_kv_heads + kv_head) * PAGE_SIZE + slot
-        keys = load_rows(key_halves, key_codes, row * key_row, 0, FIRST, key_length, seen, IS_Q8_0).to(TYPE)
+        row = kv_head * PAGE_SIZE + slot
+        key_at = page * key_page + row * key_row
+        keys = load_rows(key_halves, key_codes, key_at, 0, FIRST, key_length, seen, IS_Q8_0).to(TYPE)
         scores = tl.dot(first_queries, tl.trans(keys), input_precision=PRECISION)
         if REST > 0:
-            more = load_rows(key_halves, key_codes, row * key_row, FIRST, REST, key_length, seen, IS_Q8_0).to(TYPE)
+            more = load_rows(key_halves, key_codes, key_at, FIRST, REST, key_length, seen, IS_Q8_0).to(TYPE)
             scores += tl.dot(rest_queries, tl.trans(more), input_precision=PRECISION)
         scores = scores * scale
         if HAS_SOFT_CAP:
@@ -102,7 +103,8 @@ def part_kernel(
             values = keys
         else:
             values = load_rows(
-                value_halves, value_codes, row * value_row, 0, BLOCK_VALUE, value_length, seen, IS_Q8_0
+                value_halves, value_codes, page * value_page + row * value_row, 0, BLOCK_VALUE, value_length, seen,
+                IS_Q8_0,
             ).to(TYPE)  # fmt: skip
         out = out * kept[:, None] + tl.dot(shares.to(TYPE), values, input_precision=PRECISION)
         largest = new_largest

@@ -26,6 +26,7 @@ from ktdesk_engine.backends.cuda.program import TorchProgram
 from ktdesk_engine.errors import AcceleratorMemoryError
 from ktdesk_engine.kernels import (
     AttentionRule,
+    Blocks,
     CachedRows,
     Doubles,
     ExpertMlp,
@@ -130,6 +131,15 @@ class TorchBackend:
 
     def cache_memory(self, *shape: int) -> torch.Tensor:
         return self.new_bytes(*shape, what="keys and values")
+
+    def read_memory(self, memory: torch.Tensor) -> Blocks:
+        """A copy on the host, (bytes,)."""
+        content: Blocks = memory.cpu().numpy().reshape(-1).copy()
+        return content
+
+    def write_memory(self, memory: torch.Tensor, content: Blocks) -> None:
+        """content: of the host, as many bytes."""
+        memory.copy_(torch.from_numpy(content.copy()).reshape(memory.shape))
 
     def new_bytes(self, *shape: int, what: str) -> torch.Tensor:
         """Zeros, uint8. AcceleratorMemoryError where they do not fit."""

@@ -38,13 +38,18 @@ def expert_bytes(mlp: ExpertMlp) -> int:
 class ExpertMemory:
     """Slots side by side. What lies in one, the layer says whose expert it is: `view` has all slots in its types."""
 
-    def __init__(self, backend: TorchBackend, layers: Sequence[ExpertMlp], num_slots: int) -> None:
-        """AcceleratorMemoryError where they do not fit."""
+    def __init__(
+        self, backend: TorchBackend, layers: Sequence[ExpertMlp], num_slots: int, memory: torch.Tensor | None = None
+    ) -> None:
+        """memory (num_slots * slot_bytes,): where they lie; None: in memory of their own. AcceleratorMemoryError where
+        they do not fit."""
         self.num_slots = num_slots
         self.slot_bytes = max(expert_bytes(layer) for layer in layers)
         self._backend = backend
         self._layers = layers
-        self._memory = backend.new_bytes(num_slots, self.slot_bytes, what=f"{num_slots} experts")
+        if memory is None:
+            memory = backend.new_bytes(num_slots * self.slot_bytes, what=f"{num_slots} experts")
+        self._memory = memory.reshape(num_slots, self.slot_bytes)
         self._views = [self._view(layer) for layer in layers]
 
     def view(self, layer: int) -> DeviceMlp:
@@ -90,7 +95,7 @@ class _Carver:
         slot_bytes, inner = self._memory.shape[1], size[1:]
         strides = [prod(inner[i + 1 :]) for i in range(len(inner))]
         view = self._memory.view(-1).view(dtype)
-        start = self._offset // dtype.itemsize
+        start = view.storage_offset() + self._offset // dtype.itemsize
         self._offset += padded(prod(inner) * dtype.itemsize)
         return view.as_strided(size, (slot_bytes // dtype.itemsize, *strides), start)
 
@@ -112,9 +117,15 @@ def _vector_bytes(part: ExpertWeight) -> int:
 class DeviceSlots:
     """Implements `accelerator.ExpertSlots`."""
 
-    def __init__(self, backend: TorchBackend, layers: Sequence[HostExperts], num_slots: int) -> None:
+    def __init__(
+        self,
+        backend: TorchBackend,
+        layers: Sequence[HostExperts],
+        num_slots: int,
+        memory: torch.Tensor | None = None,
+    ) -> None:
         in_file = [layer.in_file for layer in layers]
-        self._memory = ExpertMemory(backend, in_file, num_slots)
+        self._memory = ExpertMemory(backend, in_file, num_slots, memory)
         self._table = torch.full((len(layers), in_file[0].num_experts), -1, dtype=torch.int32, device=backend.device)
 
     @property
@@ -124,6 +135,11 @@ class DeviceSlots:
     @property
     def slot_bytes(self) -> int:
         return self._memory.slot_bytes
+
+    @property
+    def side_bytes(self) -> int:
+        """Biases and scales lie in the slot."""
+        return 0
 
     def put(self, slot: int, layer: int, expert: int) -> None:
         self._memory.put(slot, layer, expert)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from ktdesk_engine.backends.backend import Backend  # noqa: E402
 from ktdesk_engine.backends.cpu import CpuBackend  # noqa: E402
 from ktdesk_engine.backends.cuda.accelerator import CudaAccelerator, as_accelerator  # noqa: E402
 from ktdesk_engine.batch import Batch  # noqa: E402
-from ktdesk_engine.config import EngineConfig  # noqa: E402
+from ktdesk_engine.config import CacheType, EngineConfig  # noqa: E402
 from ktdesk_engine.engine import Engine  # noqa: E402
 from ktdesk_engine.gguf.file import GGUFFile  # noqa: E402
 from ktdesk_engine.kernels import ExpertMlp, ExpertWeight, reference  # noqa: E402
@@ -28,6 +29,7 @@ from ktdesk_engine.kernels.routing import Routes  # noqa: E402
 from ktdesk_engine.kv_cache import CachedSequence, KVCache  # noqa: E402
 from ktdesk_engine.models.registry import family_of  # noqa: E402
 from ktdesk_engine.quants.formats import WeightType  # noqa: E402
+from ktdesk_engine.shared_cache import SharedKVCache  # noqa: E402
 
 H, I, E, K = 64, 32, 5, 2
 
@@ -144,13 +146,42 @@ def logits(path: Path, backend: Backend) -> np.ndarray:
     """Of a prompt of three tokens and two more."""
     with GGUFFile.open(path) as file:
         model = family_of(file)(file, backend)
-        cache, sequence = KVCache(model.cache_shapes, 64, "float32", 1, backend.cache_memory), CachedSequence()
+        cache, sequence = KVCache(model.cache_shapes, 64, "float32", 1, backend), CachedSequence()
         steps = []
         for token_ids in ([65, 32, 66], [67], [260]):
             batch = Batch(np.array(token_ids, np.int32), cache.extend(sequence, len(token_ids)))
             values = model.lm_head(model.forward(batch.on(backend), cache))
             steps.append(np.array(backend.download(values)))
         return np.concatenate(steps)
+
+
+@pytest.mark.parametrize(
+    ("name", "cache_type"), [("qwen3moe", "float32"), ("deepseek2-v3", "f16"), ("gpt-oss", "bf16")]
+)
+def test_pages_that_lie_among_those_of_other_layers_give_the_same(
+    accelerator: CudaAccelerator, name: str, cache_type: CacheType, tmp_path: Path
+) -> None:
+    """As they do beside experts."""
+    path, backend = tmp_path / f"{name}.gguf", as_accelerator(accelerator)
+    write_tiny(name, path)
+    with GGUFFile.open(path) as file:
+        model = family_of(file)(file, backend)
+        plain = KVCache(model.cache_shapes, 128, cache_type, 1, backend)
+        shared = SharedKVCache(model.cache_shapes, 128, cache_type, 1, backend)
+        block = backend.cache_memory(64 + shared.num_bytes)
+        shared.lie_in(block[64:].reshape(2, shared.page_bytes), 0, {})
+        results = []
+        for cache in (plain, shared):
+            sequence = CachedSequence()
+            for token_ids in ([65, 32, 66] * 22, [67]):
+                batch = Batch(np.array(token_ids, np.int32), cache.extend(sequence, len(token_ids)))
+                batch = replace(batch, context=cache.placed(batch.context))
+                values = model.lm_head(model.forward(batch.on(backend), cache))
+            results.append((np.array(backend.download(values)), cache.read_page(sequence.pages[0])))
+        np.testing.assert_array_equal(results[1][0], results[0][0])
+        np.testing.assert_array_equal(results[1][1], results[0][1])
+        shared.write_page(sequence.pages[1], results[1][1])
+        np.testing.assert_array_equal(shared.read_page(sequence.pages[1]), results[1][1])
 
 
 @pytest.mark.parametrize("name", ["qwen3moe", "deepseek2-v3", "gpt-oss"])
@@ -184,5 +215,6 @@ def test_experts_on_the_device_and_on_the_cpu_give_what_the_cpu_gives(
         accelerators, "open_accelerator", lambda kind, pool, memory: kind and CudaAccelerator(device, pool)
     )
     monkeypatch.setattr("ktdesk_engine.engine.open_accelerator", accelerators.open_accelerator)
-    got = steps(accelerator="cuda", accelerator_experts=20)
-    np.testing.assert_allclose(got, want, rtol=0, atol=2e-5)
+    for num_experts in (20, None):  # in slots of their own, and in memory that the cache shares
+        got = steps(accelerator="cuda", accelerator_experts=num_experts)
+        np.testing.assert_allclose(got, want, rtol=0, atol=2e-5)
