@@ -16,6 +16,7 @@ from ktdesk_engine.errors import ConfigError
 from ktdesk_engine.quants.formats import WeightType
 from ktdesk_wizard.errors import WishError
 from ktdesk_wizard.plan.cache import grouped_query, needed_bytes
+from ktdesk_wizard.plan.ceilings import MEASURED_SHARE
 from ktdesk_wizard.plan.choose import USEFUL_CONTEXT, best_of, choose_plan, compared, why_not
 from ktdesk_wizard.plan.plan import MEMORY
 from ktdesk_wizard.plan.planner import make_plan
@@ -316,8 +317,8 @@ def test_tiles_are_as_fast_as_they_were_measured_and_slower_with_few_rows_of_an_
         "experts": 2 * 512 * 48 * 8 * 3 * 2048 * 768 / 2,
         "matrix": 2 * 512 * 48 * 2048 * (2 * 4096 + 2 * 512),
     }
-    matrix = operations["matrix"] / 2e12 / (2.0 * 0.95)
-    experts = operations["experts"] / 2e12 / (2.0 * 0.95) * 2**0.7
+    matrix = operations["matrix"] / 2e12 / (2.0 * MEASURED_SHARE[1])
+    experts = operations["experts"] / 2e12 / (2.0 * MEASURED_SHARE[1]) * 2**0.7
     assert lanes["matrix"].min_seconds == pytest.approx(matrix, rel=0.05)  # the router is in another type
     assert lanes["experts"].min_seconds == pytest.approx(experts)
 

@@ -17,7 +17,7 @@ from ktdesk_wizard.probe.machine_facts import MachineFacts
 from ktdesk_wizard.probe.measurement import machine_key
 from ktdesk_wizard.prove.run import MeasuredRun, Phase, SpeedSample
 
-FORMULAS = 3
+FORMULAS = 4
 """Raised when a formula of a plan changes: corrections of the former one are void."""
 LAST_RUNS = 5
 SAME_MODEL_SPREAD = 1.05

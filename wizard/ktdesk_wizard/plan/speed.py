@@ -18,7 +18,7 @@ from ktdesk_wizard.plan.model import EMBEDDING, PlannedModel, PlannedTensor
 from ktdesk_wizard.plan.plan import Lane, Prediction
 from ktdesk_wizard.probe.machine_facts import GpuFacts, LinkRate
 
-DECODE_SHARE = (0.62, 0.95)
+DECODE_SHARE = (0.74, 0.98)
 """Of the read bandwidth, in decoding: threads wait for each other after every operation."""
 TILE_DECODE_SHARE = (0.42, 0.65)
 """The same where single rows go on tiles too (bf16): unpacking for tiles is slower than memory."""
@@ -28,7 +28,7 @@ FLOATS = ("F32", "F16", "BF16")
 FEW_ROWS, FEW_ROWS_POWER = 32, 0.7
 """Of an expert on tiles: with so many rows and more unpacking its weights is no longer what takes the time; below, the
 speed falls with this power of them (measured: 16 rows 0.6, 8 rows 0.37)."""
-LAYER_SECONDS = (30e-6, 120e-6)
+LAYER_SECONDS = (20e-6, 80e-6)
 """Of a layer's step besides its bytes: barriers between operations, norms, the choice of experts."""
 CACHE_SHARE = (0.25, 0.80)
 """Of the bandwidth, in reading the cache."""

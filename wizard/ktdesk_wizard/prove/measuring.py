@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from statistics import median
 
 from ktdesk_engine.benchmark.ceilings import Probes
 from ktdesk_engine.benchmark.model import PLANNED_PEAK, TILE_PEAK, ModelBench, ModelPlan, RowKind
@@ -28,6 +27,8 @@ from ktdesk_wizard.prove.run import MeasuredRun, MemorySample, SpeedSample, engi
 
 STATUS = Path("/proc/self/status")
 MOMENT = "beside the samples"
+UNDISTURBED = 0.75
+"""Of the samples, in ascending order."""
 
 
 @dataclass(frozen=True)
@@ -82,15 +83,23 @@ def measured_run(
 
 
 def _speed_sample(conditions: Conditions, kind: RowKind, row: Row) -> SpeedSample:
-    """The median speed is held against what is planned for the medians of the ceilings beside the samples, which are
-    those of the run's threads, for the machine drifts. Each sample against its own would add the noise of both."""
+    """The speed is held against what is planned for the ceilings beside the samples, which are those of the run's
+    threads, for the machine drifts; both undisturbed. Each sample against its own would add the noise of both."""
     ceilings = [sample.ceilings for sample in row.samples]
-    read = median(moment.read_bytes_s for moment in ceilings)
-    peak = median(moment.peak_ops_s[PLANNED_PEAK] for moment in ceilings)
+    tok_s = undisturbed(row.work.num_tokens / sample.seconds for sample in row.samples)
+    read = undisturbed(moment.read_bytes_s for moment in ceilings)
+    peak = undisturbed(moment.peak_ops_s[PLANNED_PEAK] for moment in ceilings)
     has_tiles = TILE_PEAK in ceilings[0].peak_ops_s
-    tiles = median(moment.peak_ops_s[TILE_PEAK] for moment in ceilings) if has_tiles else None
+    tiles = undisturbed(moment.peak_ops_s[TILE_PEAK] for moment in ceilings) if has_tiles else None
     planned = _planned(conditions, kind, _ceilings(conditions.facts, read, peak, tiles)).tok_s
-    return SpeedSample(kind.phase, kind.num_tokens, kind.depth, row.tok_s.median, read, peak, tiles, planned)
+    return SpeedSample(kind.phase, kind.num_tokens, kind.depth, tok_s, read, peak, tiles, planned)
+
+
+def undisturbed(rates: Iterable[float]) -> float:
+    """The upper quartile: what else runs on a machine only ever slows. The medians of two runs differed by up to 17 %
+    where these differed by up to 5 (docs/planning.md)."""
+    ascending = sorted(rates)
+    return ascending[round(UNDISTURBED * (len(ascending) - 1))]
 
 
 def _ceilings(facts: MachineFacts, read: float, peak: float, tiles: float | None) -> Ceilings:

@@ -18,7 +18,7 @@ PHASES: tuple[Phase, ...] = ("prefill", "decode")
 
 @dataclass(frozen=True)
 class SpeedSample:
-    """One phase at one depth; medians."""
+    """One phase at one depth; upper quartiles of the samples."""
 
     phase: Phase
     num_tokens: int
