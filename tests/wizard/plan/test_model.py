@@ -66,3 +66,10 @@ def test_what_a_token_uses_is_in_the_header(tiny_model: Callable[[str], Path]) -
     assert (model.num_experts, model.num_used, model.expert_width) == (16, 4, 64)
     assert (model.hidden, model.context_length, len(model.layers)) == (128, 512, 3)
     assert model.file_bytes == 4 * model.num_values
+
+
+def test_where_one_key_is_for_experts_and_dense_layers_the_width_is_that_of_the_tensors(
+    tiny_model: Callable[[str], Path],
+) -> None:
+    model = model_of_file(tiny_model("llama-moe"))
+    assert model.expert_width == next(t.shape[1] for t in model.tensors if "ffn_up_exps" in t.name) > 0

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from captured import captured_facts
 from machine_trees import GIB, MACHINES
-from planned_models import CPU_ONLY, WITH_GPU, plan, qwen3_30b
+from planned_models import CPU_ONLY, WITH_GPU, plan, qwen3_30b, tensor
 
 from ktdesk.plan_text import as_text, ways_text
 from ktdesk_engine.benchmark.kernel_shares import KernelShare
@@ -18,6 +18,7 @@ from ktdesk_wizard.errors import WishError
 from ktdesk_wizard.plan.cache import grouped_query, needed_bytes
 from ktdesk_wizard.plan.ceilings import MEASURED_SHARE
 from ktdesk_wizard.plan.choose import USEFUL_CONTEXT, best_of, choose_plan, compared, why_not
+from ktdesk_wizard.plan.ledger import Sizes, buffer_bytes
 from ktdesk_wizard.plan.plan import MEMORY
 from ktdesk_wizard.plan.planner import make_plan
 from ktdesk_wizard.plan.quantization import BITS_PER_WEIGHT, requantized
@@ -46,6 +47,36 @@ def test_the_cache_of_the_ledger_is_what_the_model_needs(tmp_path: Path) -> None
     made = plan(captured_facts("desktop", tmp_path), context=32768)
     (cache,) = [entry for entry in made.ledger if entry.what.startswith("cache")]
     assert cache.num_bytes == needed_bytes(qwen3_30b().layers, 32768, "f16") == 3 * GIB
+
+
+def test_of_an_embedding_in_the_file_counts_what_is_mapped_around_the_rows_of_the_context(tmp_path: Path) -> None:
+    facts, model = captured_facts("desktop", tmp_path), qwen3_30b()
+    whole = model.tensors[0].num_bytes
+
+    def rows(context: int) -> int:
+        made = make_plan(facts, model, Wishes(context=context), CPU_ONLY)
+        return next(entry.num_bytes for entry in made.ledger if entry.what == "embedding")
+
+    assert rows(64) == pytest.approx(64 * 65536, rel=0.02), "few, so they hardly overlap"
+    assert rows(40960) == pytest.approx(whole, rel=0.001)
+    tied = replace(model, tensors=tuple(t for t in model.tensors if t.name != "output.weight"))
+    made = make_plan(facts, tied, Wishes(context=64), CPU_ONLY)
+    assert [e.num_bytes for e in made.ledger if e.what == "embedding rows"] == [rows(64)]
+
+
+def test_a_server_is_planned_where_there_is_one(tmp_path: Path) -> None:
+    facts, wishes = captured_facts("desktop", tmp_path), Wishes(context=8192)
+    served, alone = (make_plan(facts, qwen3_30b(), wishes, CPU_ONLY, has_server=each) for each in (True, False))
+    assert [e.num_bytes for e in served.ledger if e.what == "server"] == [
+        served.bytes_of(MEMORY) - alone.bytes_of(MEMORY)
+    ]
+
+
+def test_what_a_dense_layer_needed_stays_beside_what_experts_need() -> None:
+    sizes = Sizes(512, "f16", 1, 512, is_packed=True, has_huge_pages=True, cuts_windows=False)
+    model = qwen3_30b(2)
+    dense = replace(model, tensors=(*model.tensors, tensor("blk.0.ffn_gate.weight", 2048, 6144)))
+    assert buffer_bytes(dense, sizes) - buffer_bytes(model, sizes) == 512 * 2 * 6144 * 4
 
 
 def test_a_desktop_with_room_runs_it_as_trained(tmp_path: Path) -> None:

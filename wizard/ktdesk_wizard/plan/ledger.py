@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -15,10 +16,14 @@ from ktdesk_wizard.plan.plan import MEMORY, LedgerEntry
 from ktdesk_wizard.tensor_classes import CLASSES, OTHER
 
 MIB = 2**20
-RUNTIME_BYTES = 110 * MIB
+RUNTIME_BYTES = 63 * MIB
 """The interpreter, numpy and the extension, measured (docs/planning.md)."""
-TOKEN_BYTES = 150
-"""Of a vocabulary's entry, in the tables of the tokenizer."""
+SERVER_BYTES = 36 * MIB
+"""Of the server that `run` and `chat` start, beside that."""
+TOKEN_BYTES = 480
+"""Of a vocabulary's entry and its merge, in the tables of the tokenizer."""
+MAPPED_AROUND_BYTES = 64 << 10
+"""That Linux maps of a file around the byte that is looked at (fault_around_bytes)."""
 CUDA_CONTEXT_BYTES = 600 * MIB
 """Of a process on a card: 300 to 600 MiB, from the literature; to be measured where there is one."""
 PINNED_STAGING_BYTES = 64 * MIB
@@ -40,6 +45,8 @@ class Sizes:
     is_packed: bool
     has_huge_pages: bool
     cuts_windows: bool
+    has_server: bool = True
+    """That it is kept in. False: one process alone."""
 
 
 def weight_entries(
@@ -52,8 +59,8 @@ def weight_entries(
         in_memory = tensor.memory_bytes(sizes.is_packed and not _is_only_embedding(model, tensor))
         how = "in panels" if sizes.is_packed and tensor.has_panels else "as in the file"
         how = "in float32" if tensor.is_unpacked else how
-        if tensor.name == EMBEDDING and not model.is_tied:
-            how = "rows in the file"
+        if _is_only_embedding(model, tensor):
+            in_memory, how = _looked_at_bytes(in_memory, sizes), "rows in the file, as they are looked up"
         counts[_what(model, tensor), how] += in_memory
         rounding += tensor.rounding_bytes() if how == "in panels" else 0
     entries = [LedgerEntry(place, name, num_bytes, how) for (name, how), num_bytes in counts.items()]
@@ -73,6 +80,12 @@ def _what(model: PlannedModel, tensor: PlannedTensor) -> str:
 def _is_only_embedding(model: PlannedModel, tensor: PlannedTensor) -> bool:
     """Of it single rows are read, where they lie in the file. A tied one is the head too."""
     return tensor.name == EMBEDDING and not model.is_tied
+
+
+def _looked_at_bytes(num_bytes: int, sizes: Sizes) -> int:
+    """Of a table in the file: for each token a row, and what is mapped around it. Those of many tokens overlap."""
+    mapped = sizes.num_sequences * sizes.context * MAPPED_AROUND_BYTES
+    return round(num_bytes * -math.expm1(-mapped / num_bytes)) if num_bytes else 0
 
 
 def cache_entries(layers: Iterable[LayerCache], sizes: Sizes, place: str) -> Iterator[LedgerEntry]:
@@ -103,15 +116,22 @@ def buffer_bytes(model: PlannedModel, sizes: Sizes) -> int:
     is multiplied, which are half as much."""
     T = min(sizes.prefill_chunk, sizes.context)
     used = max(model.num_used, 1)
-    widest = max((tensor.shape[1] for tensor in model.tensors if _is_dense_gate(tensor)), default=0)
+    dense, shared = (_widest(model, gate) for gate in (".ffn_gate.", ".ffn_gate_shexp."))
     experts = used * (2 * model.expert_width + model.hidden)
     attention = max((sum(layer.row_lengths) for layer in model.layers), default=0) * model.num_heads
-    row = 4 * model.hidden + max(experts, 2 * widest, attention)
-    return T * row * FLOAT_BYTES * 3 // 2 + sizes.num_sequences * model.vocab_size * FLOAT_BYTES
+    row = 4 * model.hidden + max(experts, 2 * dense, 2 * shared, attention)
+    before = 2 * dense if model.num_experts else 0  # what dense layers needed stays in the heap beside it
+    logits = sizes.num_sequences * model.vocab_size
+    return T * row * FLOAT_BYTES * 3 // 2 + (T * before + logits) * FLOAT_BYTES
 
 
-def _is_dense_gate(tensor: PlannedTensor) -> bool:
-    return len(tensor.shape) == 2 and (".ffn_gate." in tensor.name or ".ffn_gate_shexp." in tensor.name)
+def _widest(model: PlannedModel, gate: str) -> int:
+    return max((t.shape[1] for t in model.tensors if len(t.shape) == 2 and gate in t.name), default=0)
+
+
+def _is_packed_and_looked_up(model: PlannedModel, tensor: PlannedTensor, sizes: Sizes) -> bool:
+    """An embedding that is the head too."""
+    return tensor.name == EMBEDDING and model.is_tied and sizes.is_packed and tensor.has_panels
 
 
 def overhead_entries(model: PlannedModel, sizes: Sizes) -> Iterator[LedgerEntry]:
@@ -119,7 +139,12 @@ def overhead_entries(model: PlannedModel, sizes: Sizes) -> Iterator[LedgerEntry]
     T = min(sizes.prefill_chunk, sizes.context)
     yield LedgerEntry(MEMORY, "compute buffers", buffer_bytes(model, sizes), f"a layer of {T} tokens, and logits")
     yield LedgerEntry(MEMORY, "tokenizer", model.vocab_size * TOKEN_BYTES, f"{model.vocab_size:,} tokens")
+    rows = sum(_looked_at_bytes(t.num_bytes, sizes) for t in model.tensors if _is_packed_and_looked_up(model, t, sizes))
+    if rows:
+        yield LedgerEntry(MEMORY, "embedding rows", rows, "in the file, as they are looked up; the head is in panels")
     yield LedgerEntry(MEMORY, "runtime", RUNTIME_BYTES, "interpreter, numpy, extension")
+    if sizes.has_server:
+        yield LedgerEntry(MEMORY, "server", SERVER_BYTES, "which `run`, `chat` and the app start")
     largest = max((tensor.num_bytes for tensor in model.tensors), default=0)
     staging = min(2 * STEP_BYTES, largest)
     yield LedgerEntry(MEMORY, "file being read", staging, "the step that is packed and the next", is_transient=True)

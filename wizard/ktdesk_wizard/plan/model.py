@@ -148,7 +148,7 @@ def model_of_file(path: Path) -> PlannedModel:
             vocab_size=_vocab_size(used),
             num_experts=hparams.integer("expert_count", 0, minimum=0),
             num_used=hparams.integer("expert_used_count", 0, minimum=0),
-            expert_width=hparams.integer("expert_feed_forward_length", 0, minimum=0),
+            expert_width=hparams.integer("expert_feed_forward_length", _expert_width(used), minimum=0),
             num_heads=max(hparams.per_layer("attention.head_count", num_blocks, minimum=0)),
             layers=read_layers(hparams, file.architecture, num_layers, num_blocks),
             tensors=used,
@@ -164,6 +164,11 @@ def _planned(tensor: TensorInfo) -> PlannedTensor:
 
 def _vocab_size(tensors: Iterable[PlannedTensor]) -> int:
     return next((tensor.shape[-1] for tensor in tensors if tensor.name == EMBEDDING), 0)
+
+
+def _expert_width(tensors: Iterable[PlannedTensor]) -> int:
+    """Of files that have one key for the width of experts and of dense layers."""
+    return next((tensor.shape[1] for tensor in tensors if ".ffn_up_exps." in tensor.name and len(tensor.shape) > 2), 0)
 
 
 def most_common_type(tensors: Iterable[PlannedTensor]) -> str:

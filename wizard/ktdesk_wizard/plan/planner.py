@@ -50,13 +50,18 @@ def make_plan(
     wishes: Wishes,
     abilities: EngineAbilities,
     corrections: Corrections = NO_CORRECTIONS,
+    *,
+    has_server: bool = True,
 ) -> Plan:
-    """corrections: of runs on this machine. ConfigError where a wish contradicts the model: more context than it was
-    trained for, a cache type that its heads do not allow."""
+    """corrections: of runs on this machine. has_server: False of one process with no server around the engine.
+
+    ConfigError where a wish contradicts the model: more context than it was trained for, a cache type that its heads
+    do not allow.
+    """
     isa = facts.cpu.isa.value or "scalar"
     compute = wishes.compute_on(isa)
     available = _available(facts, wishes)
-    sizes = _sizes(facts, model, wishes, abilities, compute, available)
+    sizes = replace(_sizes(facts, model, wishes, abilities, compute, available), has_server=has_server)
     num_threads = wishes.num_threads or facts.cpu.num_threads.value or 1
     cards, refused = _cards(facts, wishes, abilities)
     placement = place(model, cards, sizes) if cards else nothing_placed(model)

@@ -131,7 +131,7 @@ def memory_sample(conditions: Conditions, num_tokens: int) -> MemorySample | Non
         compute=config.compute,
         devices="cpu",
     )
-    plan = make_plan(conditions.facts, conditions.model, wishes, engine_abilities())
+    plan = make_plan(conditions.facts, conditions.model, wishes, engine_abilities(), has_server=False)
     return MemorySample(peak, plan.bytes_of(MEMORY))
 
 
