@@ -25,12 +25,16 @@ from ktdesk.tui.preferences import Preferences, PreferencesFile
 from ktdesk.tui.themes import THEMES, default_theme
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ktdesk.model_link import LinkState, ModelLink
     from ktdesk.options import EngineOptions
 
 SECONDS_BETWEEN_LOOKS = 2.0
 SECONDS_BETWEEN_LOADING_LOOKS = 0.25
 FAILURE_SECONDS = 15.0
+SECONDS_TO_CLOSE = 0.1
+"""For the palette, before a picture is taken of what is behind it."""
 MakeLink = Callable[[Settings], "ModelLink"]
 
 
@@ -216,10 +220,22 @@ class KtdeskApp(App[None]):
         return not (self.screen_stack and getattr(self.screen, "TAKES_EVERY_KEY", False))
 
     def action_toggle_help(self) -> None:
-        if self.screen.query("HelpPanel"):
-            self.action_hide_help_panel()
-        else:
-            self.action_show_help_panel()
+        """For what has the focus."""
+        from ktdesk.tui.widgets.help_dialog import HelpDialog, help_text, key_groups
+
+        if isinstance(self.screen, HelpDialog):
+            self.screen.dismiss()
+            return
+        self.push_screen(HelpDialog(help_text(self.screen.focused), key_groups(self.screen)))
+
+    def save_picture(self) -> None:
+        """Of the screen, where other programs put what they fetch, or else in the data folder."""
+        try:
+            path = self.save_screenshot(path=str(_pictures_folder(self.settings)))
+        except OSError as error:
+            self.tell_failure(error)
+            return
+        self.notify(path, title="The picture is saved", markup=False)
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """What every place offers. The keys that the focus has are offered beside these."""
@@ -235,9 +251,14 @@ class KtdeskApp(App[None]):
                     partial(self.run_action_on_focus, shown.action),
                 )
         for command in super().get_system_commands(screen):
-            if command.title != "Keys":
+            if command.title not in ("Keys", "Screenshot"):
                 yield command
         yield SystemCommand("Help", "What the focused part does, and all keys", self.action_toggle_help)
+        yield SystemCommand(
+            "Screenshot",
+            "Save what is shown as a picture (SVG)",
+            lambda: self.set_timer(SECONDS_TO_CLOSE, self.save_picture),
+        )
 
     def run_action_on_focus(self, action: str) -> None:
         """As if its key had been pressed."""
@@ -271,6 +292,17 @@ class KtdeskApp(App[None]):
     def _fatal_error(self) -> None:
         """Instead of textual's own page: the command line tells the error in a line, and in full with --debug."""
         self._close_messages_no_wait()
+
+
+def _pictures_folder(settings: Settings) -> Path:
+    from platformdirs import user_downloads_path
+
+    downloads = user_downloads_path()
+    if downloads.is_dir():
+        return downloads
+    folder = settings.data_folder / "pictures"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def _has_terminal() -> bool:

@@ -42,7 +42,7 @@ class PlaceScreen(Screen[None]):
         #body { height: 1fr; }
         #no-room { display: none; height: 1fr; content-align: center middle; text-align: center; }
         &.-no-room, &.-no-height {
-            #body, PlaceBar, Footer, HelpPanel { display: none; }
+            #body, PlaceBar, Footer { display: none; }
             #no-room { display: block; }
         }
     }

@@ -10,6 +10,7 @@ import yaml
 from driving import FakeLink, drive, make_app, shown, until
 from textual.pilot import Pilot
 from textual.widgets import DataTable, Select
+from textual.widgets._toast import Toast
 
 from ktdesk.model_link import LinkState
 from ktdesk.options import EngineOptions
@@ -18,6 +19,8 @@ from ktdesk.tui.keys import KEYS, clashes
 from ktdesk.tui.place_screen import NO_ROOM
 from ktdesk.tui.places import PLACES
 from ktdesk.tui.preferences import Preferences, PreferencesError, PreferencesFile, parse
+from ktdesk.tui.widgets.help_dialog import HelpDialog
+from ktdesk.tui.widgets.place_bar import PlaceBar
 
 READY = LinkState("ready", "smolmoe", "http://127.0.0.1:1", "/models/smolmoe.gguf", 100.0, context=8192)
 
@@ -98,10 +101,11 @@ def test_what_had_the_focus_has_it_again_once_the_window_has_room() -> None:
 
 def test_help_and_the_palette_open_by_key_and_close_again() -> None:
     async def script(pilot: Pilot[None]) -> None:
-        await pilot.press("f1")
-        await until(pilot, lambda: pilot.app.screen.query("HelpPanel"))
-        await pilot.press("f1")
-        await until(pilot, lambda: not pilot.app.screen.query("HelpPanel"))
+        for closes in ("f1", "escape"):
+            await pilot.press("f1")
+            await until(pilot, lambda: isinstance(pilot.app.screen, HelpDialog))
+            await pilot.press(closes)
+            await until(pilot, lambda: isinstance(pilot.app.focused, Composer))
         await pilot.press("ctrl+p")
         await until(pilot, lambda: "Search for commands" in shown(pilot.app))
         await pilot.press(*"settings")
@@ -110,6 +114,51 @@ def test_help_and_the_palette_open_by_key_and_close_again() -> None:
         await until(pilot, lambda: pilot.app.current_mode == "settings")
 
     drive(make_app(), script)
+
+
+def test_help_explains_what_has_the_focus_and_scrolls_to_its_last_key() -> None:
+    async def script(pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: isinstance(pilot.app.focused, Composer))
+        await pilot.press("f1")
+        await until(pilot, lambda: isinstance(pilot.app.screen, HelpDialog) and pilot.app.focused is not None)
+        await until(pilot, lambda: "New line" in shown(pilot.app))
+        await pilot.press("end")
+        await until(pilot, lambda: "word select" in shown(pilot.app) and "New line" not in shown(pilot.app))
+
+    drive(make_app(FakeLink(READY)), script)
+
+
+def test_a_picture_is_saved_where_there_is_no_folder_for_downloads_and_its_place_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "nobody"))
+    monkeypatch.delenv("XDG_DOWNLOAD_DIR", raising=False)
+
+    async def script(pilot: Pilot[None]) -> None:
+        await pilot.press("ctrl+p")
+        await until(pilot, lambda: "Search for commands" in shown(pilot.app))
+        await pilot.press(*"screenshot")
+        await until(pilot, lambda: "Save what is shown" in shown(pilot.app))
+        await pilot.press("enter")
+        await until(pilot, lambda: "The picture is saved" in shown(pilot.app))
+
+    drive(make_app(), script, (140, 40))
+    (picture,) = (home() / "pictures").glob("ktdesk*.svg")
+    assert "Search for commands" not in picture.read_text()
+
+
+@pytest.mark.parametrize("size", [(80, 24), (40, 10)])
+def test_a_notice_covers_neither_what_is_written_nor_the_buttons(size: tuple[int, int]) -> None:
+    async def script(pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: isinstance(pilot.app.focused, Composer))
+        pilot.app.tell_failure("one thing after the other went wrong here", next_step="Try again.")  # type: ignore[attr-defined]
+        await until(pilot, lambda: pilot.app.screen.query(Toast))
+        toast, composer = pilot.app.screen.query_one(Toast), pilot.app.screen.query_one(Composer)
+        await until(pilot, lambda: toast.region.height > 2)
+        assert not toast.region.overlaps(composer.region)
+        assert not toast.region.overlaps(pilot.app.screen.query_one(PlaceBar).region)
+
+    drive(make_app(FakeLink(READY)), script, size)
 
 
 @pytest.mark.parametrize("size", [(20, 5), (1, 1), (39, 24), (80, 9)])

@@ -145,7 +145,7 @@ def test_settings(snap_compare: Compare, size: tuple[int, int]) -> None:
 def test_help(snap_compare: Compare, size: tuple[int, int]) -> None:
     async def script(pilot: Pilot[None]) -> None:
         await pilot.press("f1")
-        await until(pilot, lambda: pilot.app.screen.query("HelpPanel"))
+        await until(pilot, lambda: "New line" in shown(pilot.app))
 
     compare(snap_compare, FakeLink(READY), size, script)
 
