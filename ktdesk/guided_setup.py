@@ -10,6 +10,7 @@ It knows no screen.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -29,8 +30,10 @@ from ktdesk_wizard.setup.wanted import Wanted
 if TYPE_CHECKING:
     from ktdesk.settings import Settings
     from ktdesk_wizard.plan.plan import Plan
+    from ktdesk_wizard.probe.machine_facts import MachineFacts
 
 JOIN_SECONDS = 3.0
+SECONDS_BETWEEN_LOOKS = 0.1
 Stage = Literal["running", "asking", "done", "stopped", "failed"]
 MakeTrials = Callable[[], Trials]
 
@@ -54,13 +57,22 @@ class SetupChoice:
 
 
 class GuidedSetup:
-    def __init__(self, choice: SetupChoice, settings: Settings, make_trials: MakeTrials | None = None) -> None:
+    def __init__(
+        self,
+        choice: SetupChoice,
+        settings: Settings,
+        make_trials: MakeTrials | None = None,
+        wait_for_machine: Callable[[float], bool] | None = None,
+    ) -> None:
+        """wait_for_machine: where another thread measures it: waits so many seconds, and says whether that came to
+        its end. None: the setup measures it, if nobody did before."""
         self.choice = choice
         self.path: Path | None = None
         """The model, once it is here and whatever was asked for is done."""
         self.outcome: Outcome | None = None
         """Where it was measured."""
         self._settings, self._make_trials = settings, make_trials or Trials
+        self._wait_for_machine = wait_for_machine
         self._setup: Setup | None = None
         self._source: ModelSource | None = None
         self._error: BaseException | None = None
@@ -178,13 +190,33 @@ class GuidedSetup:
         wanted = Wanted(choice.named, choice.wishes, insists=choice.insists, is_confirmed=choice.is_confirmed)
         options = SetupOptions(force=choice.insists, quant=choice.quantization)
         self._source = source_of(choice.model, choice.wishes, self._settings, options)
-        return Setup(wanted, self._source, self._settings.data_folder, trials=self._make_trials())
+        measure = None if self._wait_for_machine is None else self._let_others_measure
+        folder = self._settings.data_folder
+        return Setup(wanted, self._source, folder, trials=self._make_trials(), measure_machine=measure)
+
+    def _let_others_measure(self, facts: MachineFacts) -> None:
+        assert self._wait_for_machine is not None
+        while not self._is_stopped and not self._wait_for_machine(SECONDS_BETWEEN_LOOKS):
+            pass
 
 
 def unfinished_choices(settings: Settings) -> list[SetupChoice]:
-    """Setups that were confirmed and interrupted, the latest first."""
+    """Setups that were confirmed and interrupted, the latest first; then the demo model, if its making was."""
+    from ktdesk.model_paths import DEMO
     from ktdesk_wizard.prove.run import engine_build
     from ktdesk_wizard.setup.journal import unfinished
 
     found = unfinished(settings.data_folder, engine_build())
-    return [SetupChoice(wanted.model, None, wanted.wishes, is_confirmed=True) for wanted in found]
+    choices = [SetupChoice(wanted.model, None, wanted.wishes, is_confirmed=True) for wanted in found]
+    if _is_demo_begun(settings) and all(choice.model != DEMO for choice in choices):
+        choices.append(SetupChoice(DEMO, is_confirmed=True))
+    return choices
+
+
+def _is_demo_begun(settings: Settings) -> bool:
+    """It is made before it can be planned, so that no journal has it yet."""
+    from ktdesk.settings import DEMO_VARIABLE
+    from ktdesk_profiles.demo import load_demo_profile
+    from ktdesk_wizard.demo_model import was_begun
+
+    return DEMO_VARIABLE not in os.environ and was_begun(load_demo_profile(), settings.models_folder / "demo")

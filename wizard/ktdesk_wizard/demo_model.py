@@ -3,7 +3,7 @@
 <folder>/NAME.gguf      the model
 <folder>/NAME.json      what it was made from and how large it is; written last
 <folder>/.making-*      of a making that goes on, or was killed; the next making removes it
-<folder>/.lock          held while one is made
+<folder>/.lock          held while one is made, and left there
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from ktdesk_wizard.upcycle import Recipe, upcycle
 RECIPE_VERSION = 2
 """Counts up when a change here makes another file of the same profile."""
 _WORK_PREFIX = ".making-"
+LOCK = ".lock"
 SAMPLING = {"general.sampling.temp": 0.2, "general.sampling.top_p": 0.9}
 """As the authors of SmolLM2 advise; so small a model rambles at what suits large ones."""
 
@@ -60,6 +61,11 @@ def is_made(profile: DemoProfile, model: Path) -> bool:
         return False
 
 
+def was_begun(profile: DemoProfile, folder: Path) -> bool:
+    """A making began here and did not come to its end, whoever began it."""
+    return (folder / LOCK).exists() and not is_made(profile, folder / f"{profile.name}.gguf")
+
+
 def _note_path(model: Path) -> Path:
     return model.with_suffix(".json")
 
@@ -88,7 +94,7 @@ def _another_folder() -> str:
 
 @contextmanager
 def _locked(folder: Path, report: Report) -> Iterator[None]:
-    with (folder / ".lock").open("w") as lock:
+    with (folder / LOCK).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

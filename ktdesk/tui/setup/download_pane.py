@@ -40,7 +40,7 @@ class DownloadPane(StepPane):
             yield DownloadButton("Pause", id="pause", variant="primary", compact=True)
 
     def show(self, title: str, step: Step, *, is_paused: bool) -> None:
-        is_paused = is_paused or step.state == "cancelled"
+        is_paused = is_paused or step.state in ("cancelled", "failed")
         self.query_one("#download-title", Static).update(Content.styled(harmless(title), "bold"))
         advance = step.advance
         if advance is not None:

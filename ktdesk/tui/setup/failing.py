@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from ktdesk.tui.markdown.harmless import harmless
+from ktdesk.tui.setup.own_words import own_words
 from ktdesk_wizard.errors import DoesNotFitError, HomeFolderError, TrialError
 from ktdesk_wizard.setup.step import Failure, StepName
+
+if TYPE_CHECKING:
+    from ktdesk.model_link import LinkState
 
 ADVICE: dict[StepName | None, str] = {
     "find": "Take a model of the list; without a network, those on this disk and the demo can be set up.",
@@ -22,12 +29,14 @@ MAY_BE_INSISTED = (DoesNotFitError, TrialError, HomeFolderError)
 BEFORE_LOADING = ("plan", "rehearse", "pull")
 
 
-def failure_words(step: StepName | None, failure: Failure) -> str:
-    """Cause, and next step."""
+def failure_words(model: str, step: StepName | None, failure: Failure) -> str:
+    """Of which model, cause, and next step."""
     from ktdesk.failures import describe
 
-    cause = describe(failure.error).replace("; --force goes on all the same", "")
-    return f"{cause}\n{ADVICE.get(step, 'Choose another model.')}"
+    cause = own_words(describe(failure.error))
+    named = cause if model in cause else f"{model}: {cause}"
+    advice = "" if isinstance(failure.error, DoesNotFitError) else ADVICE.get(step, "Choose another model.")
+    return harmless(f"{named}\n{advice}".strip())
 
 
 def next_steps(step: StepName | None, failure: Failure) -> dict[str, str]:
@@ -40,3 +49,13 @@ def next_steps(step: StepName | None, failure: Failure) -> dict[str, str]:
     if step in ("smoke", "prove", "load"):
         steps["plan"] = "Change the plan"
     return {**steps, "models": "Another model"}
+
+
+def link_failure(state: LinkState) -> tuple[str, dict[str, str]]:
+    """Of a server that could not load it: cause and next steps."""
+    steps = {"load": "Try again", "plan": "Change the plan", "models": "Another model"}
+    if "--no-memory-guard" in state.reason:
+        steps = {"unguarded": "Load it all the same", **steps}
+    reason = own_words(state.reason)
+    named = reason if state.model in reason else f"{state.model}: {reason}"
+    return harmless(named), steps

@@ -17,11 +17,11 @@ PIECES = (
     ("█", "$primary"),
     ("▓", "$success"),
     ("▒", "$warning"),
-    ("█", "$accent"),
-    ("▓", "$secondary"),
-    ("░", "$error"),
+    ("░", "$accent"),
+    ("=", "$secondary"),
+    ("/", "$error"),
 )
-"""Different also where there are no colours."""  # fmt: skip
+"""Each with a sign of its own, for where there are no colours."""
 MAX_PIECES = len(PIECES)
 LABEL_WIDTH = 9
 

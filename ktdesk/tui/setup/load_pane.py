@@ -27,6 +27,8 @@ TRIED = ("load", "smoke", "prove", "save")
 TITLE_WIDTH = 22
 PACE_SECONDS = 5.0
 MIN_SECONDS = 1.0
+ALL = 0.995
+"""Shown as 100 %: what is left then takes no time worth a word."""
 
 
 class LoadButton(Button):
@@ -123,7 +125,7 @@ class LoadPane(StepPane):
         bar = progress_bar(0.0 if share is None else share, width - 6)
         percent = "" if share is None else f" {share:4.0%}"
         self.query_one("#load-bar", Static).update(Content.assemble(bar, (percent, "bold")))
-        left = None if share is None else self._pace.remaining_seconds(share)
+        left = None if share is None or share >= ALL else self._pace.remaining_seconds(share)
         rest = "" if left is None else f", {duration_text(left)} left"
         self.query_one("#load-words", Static).update(harmless(f"{words.strip()}{rest}"))
 

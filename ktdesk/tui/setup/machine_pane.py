@@ -1,4 +1,4 @@
-"""The first step: what this machine is, and what would make it faster."""
+"""The first step: what this machine is, how far its measurement is, and what would make it faster."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ from textual.containers import Horizontal, VerticalScroll
 from textual.widgets import Button, Static
 
 from ktdesk.tui.markdown.harmless import harmless
-from ktdesk.tui.setup.machine_words import findings_content, machine_content
+from ktdesk.tui.setup.machine_words import findings_content, machine_content, measuring_words
 from ktdesk.tui.setup.step_pane import StepPane
 
 if TYPE_CHECKING:
+    from ktdesk.tui.setup.machine import Measuring
     from ktdesk_wizard.doctor.diagnosis import Finding
     from ktdesk_wizard.probe.machine_facts import MachineFacts
 
 
 class MachineButton(Button):
     HELP = """What ktdesk found out about this machine. Speeds of models are computed from it, so memory and processor
-are measured once, for about half a minute. Enter goes on to the models, also while that lasts."""
+are measured once, for about half a minute. Enter goes on to the models, also while that lasts; where it is not
+measured, speeds are reckoned from what its memory modules could do, or are unknown."""
 
 
 class MachinePane(StepPane):
@@ -30,6 +32,7 @@ class MachinePane(StepPane):
         VerticalScroll { height: 1fr; padding: 0 1; }
         Static { height: auto; }
         #help-title { text-style: bold; margin-top: 1; }
+        #measuring { padding: 0 1; color: $warning; }
     }
     """
 
@@ -38,19 +41,27 @@ class MachinePane(StepPane):
             yield Static("looks at this machine …", id="machine-facts", markup=False)
             yield Static("", id="help-title", markup=False)
             yield Static("", id="findings", markup=False)
+        yield Static("", id="measuring", markup=False)
         with Horizontal(classes="setup-buttons"):
             yield MachineButton("Choose a model", id="choose", variant="primary", compact=True)
             yield MachineButton("Go on", id="resume", compact=True)
             yield MachineButton("Measure again", id="measure", compact=True)
+            yield MachineButton("Do not measure", id="unmeasured", compact=True)
 
     def on_mount(self) -> None:
         self.query_one("#resume").display = False
+        self.show_measuring(None)
 
     def show(self, facts: MachineFacts, findings: Sequence[Finding], *, is_measuring: bool) -> None:
         self.query_one("#machine-facts", Static).update(machine_content(facts, is_measuring=is_measuring))
         self.query_one("#help-title", Static).update("What would help")
         self.query_one("#findings", Static).update(findings_content(findings))
-        self.query_one("#measure", Button).disabled = is_measuring
+
+    def show_measuring(self, measuring: Measuring | None) -> None:
+        words = self.query_one("#measuring", Static)
+        words.display = self.query_one("#unmeasured").display = measuring is not None
+        self.query_one("#measure").display = measuring is None
+        words.update("" if measuring is None else measuring_words(measuring))
 
     def offer(self, unfinished: str | None) -> None:
         """To go on with a setup that was interrupted."""

@@ -9,8 +9,10 @@ from textual.content import Content
 
 from ktdesk.amounts import bytes_text, speed_text
 from ktdesk.tui.markdown.harmless import harmless
+from ktdesk.tui.setup.own_words import own_words
 
 if TYPE_CHECKING:
+    from ktdesk.tui.setup.machine import Measuring
     from ktdesk_wizard.doctor.diagnosis import Finding
     from ktdesk_wizard.probe.fact import Fact
     from ktdesk_wizard.probe.machine_facts import AmxFacts, CpuFacts, GpuFacts, MachineFacts, MemoryFacts, NodeFacts
@@ -57,7 +59,7 @@ def findings_content(findings: Sequence[Finding]) -> Content:
     lines = []
     for finding in findings:
         head = Content.assemble((f"{finding.severity:<6}", SEVERITY_STYLES[finding.severity]), harmless(finding.title))
-        lines += [head, Content.styled(f"      {harmless(finding.fix)}", "dim")]
+        lines += [head, Content.styled(f"      {harmless(own_words(finding.fix))}", "dim")]
     return Content("\n").join(lines)
 
 
@@ -81,10 +83,7 @@ def _bandwidth(facts: MachineFacts, *, is_measuring: bool) -> Content:
     memory = facts.memory
     read, nominal = memory.read_bytes_s.value, memory.nominal_bytes_s.value
     if read is None:
-        words = (
-            "is measured now, on all cores: half a minute" if is_measuring else f"unknown: {memory.read_bytes_s.source}"
-        )
-        return Content.styled(words, "$warning" if is_measuring else "dim")  # fmt: skip
+        return _not_measured(nominal, is_measuring=is_measuring)
     words = f"{speed_text(read)} read, {memory.read_bytes_s.confidence}"
     busy = facts.cpu.busy_cores.value
     if busy is not None and busy > BUSY_CORES:
@@ -95,6 +94,19 @@ def _bandwidth(facts: MachineFacts, *, is_measuring: bool) -> Content:
     return Content.assemble(
         ("█" * filled, "$primary"), ("░" * (BAR_WIDTH - filled), "dim"), f" {words}, of {speed_text(nominal)}"
     )
+
+
+def _not_measured(nominal: float | None, *, is_measuring: bool) -> Content:
+    if is_measuring:
+        return Content.styled("is measured now", "$warning")
+    if nominal is None:
+        return Content.styled("not measured: speeds are unknown", "$warning")
+    return Content.styled(f"not measured: speeds are reckoned from {speed_text(nominal)} of its modules", "$warning")
+
+
+def measuring_words(measuring: Measuring) -> str:
+    """What is measured just now, and for how long already."""
+    return f"The machine is measured: {measuring.stage}, {measuring.share:.0%} in {measuring.seconds:.0f} s"
 
 
 def _nodes(nodes: Sequence[NodeFacts]) -> Iterator[Content]:

@@ -3,61 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Union
 
-from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical
-from textual.events import Key, Paste
+from textual.events import Key
 from textual.message import Message
 from textual.widgets import DataTable, Input, Static
 
-from ktdesk.amounts import bytes_text
 from ktdesk.model_choices import ModelChoice, Outlook, named_choice
 from ktdesk.tui.markdown.harmless import harmless
+from ktdesk.tui.setup.model_table import Judged, ModelTable
+from ktdesk.tui.setup.own_words import own_words
+from ktdesk.tui.setup.typed_name import TypedName, typed_name
 from ktdesk.tui.widgets.slider import Slider, Stop
 
-Judged = Union[Outlook, str, None]  # noqa: UP007  evaluated, by Python 3.10 too
-"""str: why nothing can be said of it."""
 FILTERS = (
     Stop("all", "all models"),
     Stop("fits", "what fits here"),
     Stop("disk", "what is on this disk"),
     Stop("catalogue", "the catalogue"),
 )
-KINDS = {"demo": "demo", "here": "here", "partial": "on its way", "catalogue": "catalogue"}
-VERDICTS = {
-    "fits": ("● fits", "green"),
-    "fits if you free memory": ("◐ if freed", "yellow"),
-    "does not fit": ("○ too large", "red"),
-    "unknown": ("unknown", "dim"),
-}
-
-
-class ModelTable(DataTable[Text]):
-    HELP = """Models and how each would do on this machine. Enter plans the marked one; letters begin a search. The
-tokens a second are those of answers, from the most careful to the most hopeful estimate."""
-
-    def on_key(self, event: Key) -> None:
-        """Letters go to the search, wherever the mark is."""
-        search = self.screen.query_one("#search", Input)
-        is_letter = event.is_printable and event.character is not None and (event.character != " " or search.value)
-        if not is_letter and event.key != "backspace":
-            return
-        event.stop()
-        event.prevent_default()
-        search.focus()
-        if is_letter:
-            search.insert_text_at_cursor(str(event.character))
-        else:
-            search.action_delete_left()
-
-    def on_paste(self, event: Paste) -> None:
-        event.stop()
-        search = self.screen.query_one("#search", Input)
-        search.focus()
-        search.insert_text_at_cursor(" ".join(event.text.split()))
+HIDDEN = "Models that are called so are not of this kind: Tab, then left shows all."
+TO_LIST = ("down", "pagedown", "pageup")
 
 
 class SearchInput(Input):
@@ -65,7 +33,7 @@ class SearchInput(Input):
 path is taken as it is: Enter plans it. Down goes to the list."""
 
     def on_key(self, event: Key) -> None:
-        if event.key == "down":
+        if event.key in TO_LIST:
             event.stop()
             event.prevent_default()
             self.screen.query_one(ModelTable).focus()
@@ -89,7 +57,6 @@ class ModelsPane(Vertical):
         super().__init__(id=id)
         self._choices: list[ModelChoice] = []
         self._judged: dict[str, Judged] = {}
-        self._columns: list[Any] = []
 
     def compose(self) -> ComposeResult:
         yield SearchInput(
@@ -99,11 +66,8 @@ class ModelsPane(Vertical):
             select_on_focus=False,
         )
         yield Slider("Show", FILTERS, id="filter")
-        yield ModelTable(cursor_type="row", zebra_stripes=True)
+        yield ModelTable()
         yield Static(id="about", markup=False)
-
-    def on_mount(self) -> None:
-        self._columns = self.query_one(ModelTable).add_columns("Model", "Size", "Where", "Here", "tok/s")
 
     def show(self, choices: Sequence[ModelChoice]) -> None:
         self._choices = list(choices)
@@ -115,26 +79,35 @@ class ModelsPane(Vertical):
         if self.query_one("#filter", Slider).value == "fits":
             self._fill()
             return
-        table, by_name = self.query_one(ModelTable), {choice.name: choice for choice in self._choices}
-        for name in judged:
-            if name in by_name and name in table.rows:
-                for column, cell in zip(self._columns, self._cells(by_name[name]), strict=True):
-                    table.update_cell(name, column, cell, update_width=True)
+        table = self.query_one(ModelTable)
+        for choice in self._choices:
+            if choice.name in judged:
+                table.judge(choice, judged[choice.name])
         self._describe()
 
-    def focus_list(self) -> None:
-        self.query_one(ModelTable).focus()
+    def forget_search(self) -> None:
+        """For who wants another model."""
+        self.query_one("#search", Input).value = ""
 
     @property
     def shown(self) -> list[ModelChoice]:
         """What search and filter leave."""
-        searched = self.query_one("#search", Input).value.lower().split()
         kind = self.query_one("#filter", Slider).value
+        return [choice for choice in self._found if self._is_of(choice, kind)]
+
+    @property
+    def _found(self) -> list[ModelChoice]:
+        """What the search leaves."""
+        searched = self._typed.lower().split()
         return [
             choice
             for choice in self._choices
-            if self._is_of(choice, kind) and all(word in f"{choice.name} {choice.title}".lower() for word in searched)
+            if all(word in f"{choice.name} {choice.title}".lower() for word in searched)
         ]
+
+    @property
+    def _typed(self) -> str:
+        return self.query_one("#search", Input).value.strip()
 
     def _is_of(self, choice: ModelChoice, kind: object) -> bool:
         judged = self._judged.get(choice.name)
@@ -145,40 +118,25 @@ class ModelsPane(Vertical):
         }.get(str(kind), True)
 
     def _fill(self) -> None:
-        table = self.query_one(ModelTable)
-        marked = self._marked
-        table.clear()
-        for choice in self.shown:
-            table.add_row(*self._cells(choice), key=choice.name)
-        if marked is not None and marked.name in table.rows:
-            table.move_cursor(row=table.get_row_index(marked.name))
+        self.query_one(ModelTable).fill([(choice, self._judged.get(choice.name, ...)) for choice in self.shown])
         self._describe()
-
-    def _cells(self, choice: ModelChoice) -> tuple[Text, ...]:
-        judged, narrow = self._judged.get(choice.name, ...), self.app.size.width < 100
-        size = choice.num_bytes if not isinstance(judged, Outlook) else judged.file_bytes
-        name = Text(harmless(choice.title), "bold" if choice.kind == "demo" else "")
-        name.truncate(30 if narrow else 60, overflow="ellipsis")
-        size_text = "" if size is None else bytes_text(size)
-        if isinstance(judged, Outlook) and judged.quantization and not narrow:
-            size_text += f" {judged.quantization}"
-        return name, Text(size_text), Text(KINDS[choice.kind], "dim"), verdict_text(judged), speed_cell(judged)
 
     @property
     def _marked(self) -> ModelChoice | None:
-        table = self.query_one(ModelTable)
-        if not table.row_count:
-            return None
-        name = table.coordinate_to_cell_key(table.cursor_coordinate).row_key.value
+        name = self.query_one(ModelTable).marked
         return next((choice for choice in self._choices if choice.name == name), None)
 
     def _describe(self) -> None:
         marked = self._marked
-        if marked is None:
-            words = "Nothing here is called so. Enter takes it as the name of a repository, an address or a path."
-        else:
-            words = about(marked, self._judged.get(marked.name))
+        words = self._named().words if marked is None else about(marked, self._judged.get(marked.name))
         self.query_one("#about", Static).update(harmless(words))
+
+    def _named(self) -> TypedName:
+        """What is typed, apart from what the list shows."""
+        if not self._typed:
+            return TypedName(False, HIDDEN if self._choices else "")
+        named = typed_name(self._typed, [choice.name for choice in self._choices])
+        return TypedName(False, HIDDEN) if self._found and not named.is_taken else named
 
     @on(Input.Changed, "#search")
     @on(Slider.Changed, "#filter")
@@ -187,13 +145,18 @@ class ModelsPane(Vertical):
 
     @on(Input.Submitted, "#search")
     def _take_text(self, event: Input.Submitted) -> None:
-        """A name as it is, where it is one; else the first that is found."""
-        text = event.value.strip()
-        shown = self.shown
-        if shown and not (text and is_name(text) and all(choice.name != text for choice in shown)):
-            self.post_message(self.Chosen(shown[0]))
-        elif text:
+        """A name as it is, where it is one; else the first that is found. What can be none is refused at once."""
+        text, shown, named = self._typed, self.shown, self._named()
+        listed = next((choice for choice in shown if choice.name == text), None)
+        if listed is None and is_name(text) and named.is_taken:
             self.post_message(self.Chosen(named_choice(text)))
+        elif shown:
+            self.post_message(self.Chosen(listed or shown[0]))
+        elif named.is_taken:
+            self.post_message(self.Chosen(named_choice(text)))
+        else:
+            self.query_one("#about", Static).update(harmless(named.words))
+            self.app.bell()
 
     @on(DataTable.RowSelected)
     def _take_row(self, event: DataTable.RowSelected) -> None:
@@ -211,25 +174,6 @@ def is_name(text: str) -> bool:
     return "/" in text or text.endswith(".gguf")
 
 
-def verdict_text(judged: object) -> Text:
-    if judged is ...:
-        return Text("…", "dim")
-    if isinstance(judged, Outlook):
-        return Text(*VERDICTS[judged.verdict])
-    return Text("broken" if isinstance(judged, str) else "not known", "red" if isinstance(judged, str) else "dim")
-
-
-def speed_cell(judged: object) -> Text:
-    if not isinstance(judged, Outlook) or judged.min_tok_s is None or judged.max_tok_s is None:
-        return Text("")
-    return Text(interval(judged.min_tok_s, judged.max_tok_s))
-
-
-def interval(low: float, high: float) -> str:
-    digits = 0 if high >= 20 else 1
-    return f"{low:,.{digits}f} to {high:,.{digits}f}"
-
-
 def about(choice: ModelChoice, judged: Judged) -> str:
     """The marked model in two lines."""
     weights = "" if choice.billions is None else f", {choice.billions:,.1f} billion weights"
@@ -240,4 +184,4 @@ def about(choice: ModelChoice, judged: Judged) -> str:
         return head
     of = f"{judged.quantization}: " if judged.quantization else ""
     context = f"; context {judged.context:,}" if judged.context else ""
-    return f"{head}\n{of}{judged.message}{context}"
+    return f"{head}\n{of}{own_words(judged.message)}{context}"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import on, work
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.message import Message
 from textual.reactive import reactive
@@ -15,8 +16,10 @@ from textual.widgets import Button, Static
 
 from ktdesk.tui.markdown.harmless import harmless
 from ktdesk.tui.setup.ledger_bars import ledger_content
+from ktdesk.tui.setup.own_words import own_words
 from ktdesk.tui.setup.plan_controls import OF_CARDS, SLIDERS, controls
 from ktdesk.tui.setup.plan_words import alternatives_content, head_content, notes_content, speed_content
+from ktdesk.tui.setup.step_pane import StepPane
 from ktdesk.tui.widgets.slider import Slider
 from ktdesk_engine.errors import EngineError
 from ktdesk_wizard.errors import WizardError
@@ -35,7 +38,9 @@ the rest, and the plan follows at once. Enter goes ahead; also with a plan that 
 class MeasureBox(Button):
     """On or off, told by its sign: a colour alone would not do everywhere."""
 
-    HELP = "Loads the model once in a process of its own, asks it something and measures it, as `ktdesk setup` does."
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("space", "press", "Turn on or off", show=False)]
+    HELP = """Enter or space turns it on: the model is loaded once in a process of its own, asked something and
+measured, as `ktdesk setup` does."""
     WORDS = ("☐ measure it first", "☑ measure it first")
 
     is_on: reactive[bool] = reactive(False)
@@ -44,7 +49,7 @@ class MeasureBox(Button):
         self.label = self.WORDS[is_on]
 
 
-class PlanPane(Vertical):
+class PlanPane(StepPane):
     DEFAULT_CSS = """
     PlanPane {
         #plan-scroll { height: 1fr; padding: 0 1; }
@@ -72,6 +77,8 @@ class PlanPane(Vertical):
         """Why there is no plan with what the controls say."""
         self._is_wanted = False
         """Somebody said yes before it was planned."""
+        self._state = ""
+        """What is done just now."""
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(id="plan-scroll", can_focus=False):
@@ -88,10 +95,15 @@ class PlanPane(Vertical):
         with Horizontal(classes="setup-buttons"):
             yield PlanButton("Go ahead", id="accept", variant="primary", compact=True)
             yield MeasureBox(MeasureBox.WORDS[False], id="measured", compact=True)
+            yield PlanButton("Do not measure the machine", id="unmeasured", compact=True)
+
+    def on_mount(self) -> None:
+        self.query_one("#unmeasured").display = False
 
     def begin(self, title: str) -> None:
         """Of another model, of which nothing is known yet."""
         self.what_if, self.plan, self._is_wanted = None, None, False
+        self.show_state("")
         self.query_one("#plan-head", Static).update(f"{harmless(title)} is planned …")
         for name in ("#ledger", "#speeds", "#notes", "#alternatives"):
             self.query_one(name, Static).update("")
@@ -116,13 +128,24 @@ class PlanPane(Vertical):
         """Now, or once it is planned, if it fits."""
         if self.plan is None:
             self._is_wanted = True
+            self._draw_state()
         elif not self.query_one("#accept", Button).disabled:
             self._post()
 
-    def show_state(self, text: str) -> None:
-        """What is done just now."""
-        wanted = "It goes on as soon as it is planned, if it fits.  " if self._is_wanted else ""
-        self.query_one("#plan-state", Static).update(harmless(wanted + text))
+    def show_state(self, text: str, *, waits_for_machine: bool = False) -> None:
+        """What is done just now, and whether that may be done without."""
+        self._state = text
+        self.query_one("#unmeasured").display = waits_for_machine
+        self._draw_state()
+
+    def fail(self) -> None:
+        """What went wrong is told elsewhere."""
+        self._is_wanted = False
+        self.show_state("")
+
+    def _draw_state(self) -> None:
+        wanted = "Enter is noted: it goes on once it is planned, if it fits.\n" if self._is_wanted else ""
+        self.query_one("#plan-state", Static).update(harmless(wanted + self._state))
 
     @property
     def wishes(self) -> Wishes:
@@ -195,7 +218,7 @@ class PlanPane(Vertical):
         accept.disabled = plan is None
         if plan is None:
             if self._fails:
-                self.query_one("#plan-head", Static).update(harmless(self._fails))
+                self.query_one("#plan-head", Static).update(harmless(own_words(self._fails)))
             return
         self.query_one("#plan-head", Static).update(head_content(plan))
         self.query_one("#ledger", Static).update(ledger_content(plan, max(30, self.size.width - 4)))
@@ -207,8 +230,14 @@ class PlanPane(Vertical):
             accept.disabled, accept.label = True, "That is another file: Models has it"
         if self.screen.focused is None and not accept.disabled and self.display:
             accept.focus()
-        if self._is_wanted and plan.verdict.kind == "fits" and not plan.is_estimate:
+        if self._is_wanted and not plan.is_estimate:
+            self._go_on_if_it_fits(plan)
+
+    def _go_on_if_it_fits(self, plan: Plan) -> None:
+        if plan.verdict.kind == "fits":
             self._post()
+        self._is_wanted = False
+        self._draw_state()
 
     @property
     def _is_another_file(self) -> bool:
@@ -222,6 +251,11 @@ class PlanPane(Vertical):
         event.stop()
         box = self.query_one(MeasureBox)
         box.is_on = not box.is_on
+
+    @on(Button.Pressed, "#unmeasured")
+    def _leave_unmeasured(self, event: Button.Pressed) -> None:
+        event.stop()
+        self.post_message(self.Asked("unmeasured"))
 
     @on(Button.Pressed, "#accept")
     def _accept(self, event: Button.Pressed) -> None:

@@ -9,6 +9,7 @@ from textual.content import Content
 
 from ktdesk.amounts import bytes_text
 from ktdesk.tui.markdown.harmless import harmless
+from ktdesk.tui.setup.own_words import own_words
 
 if TYPE_CHECKING:
     from ktdesk_wizard.plan.plan import Plan, Prediction, Rejected
@@ -28,10 +29,10 @@ def head_content(plan: Plan) -> Content:
     verdict = plan.verdict
     lines = [
         Content.styled(title, "bold"),
-        Content.assemble((verdict.kind, VERDICT_STYLES[verdict.kind]), f": {harmless(verdict.message)}"),
+        Content.assemble((verdict.kind, VERDICT_STYLES[verdict.kind]), f": {harmless(own_words(verdict.message))}"),
     ]
     if verdict.change:
-        lines.append(_line("would fit", f"with {harmless(verdict.change)}"))
+        lines.append(_line("would fit", f"with {harmless(own_words(verdict.change))}"))
     return Content("\n").join(lines)
 
 
@@ -48,7 +49,7 @@ def speed_content(plan: Plan) -> Content:
 def speed_words(prediction: Prediction) -> str:
     low, high = prediction.min_tok_s, prediction.max_tok_s
     if low is None or high is None or prediction.tok_s is None:
-        return harmless(prediction.basis.partition(";")[0])
+        return harmless(own_words(prediction.basis))
     limit = f", limited by {prediction.limiting_lane}" if prediction.limiting_lane else ""
     digits = 0 if high >= 20 else 1
     return f"{low:,.{digits}f} to {high:,.{digits}f} tok/s, likely {prediction.tok_s:,.{digits}f}{limit}"
@@ -68,12 +69,12 @@ def placement_lines(plan: Plan) -> list[str]:
 
 
 def alternatives_content(rejected: Sequence[Rejected]) -> Content:
-    lines = [Content.assemble((harmless(each.what), "bold"), f": {harmless(each.why)}") for each in rejected]
+    lines = [Content.assemble((harmless(each.what), "bold"), f": {harmless(own_words(each.why))}") for each in rejected]
     return Content("\n").join(lines)
 
 
 def notes_content(plan: Plan) -> Content:
-    return Content.styled("\n".join(f"{harmless(note)}." for note in plan.notes), "$warning")
+    return Content.styled("\n".join(f"{harmless(own_words(note))}." for note in plan.notes), "$warning")
 
 
 def _line(label: str, value: str) -> Content:

@@ -13,14 +13,18 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.widgets import ContentSwitcher
 
+from ktdesk.tui.kernels_first import import_kernels
 from ktdesk.tui.keys import binding
 from ktdesk.tui.place_screen import PlaceScreen
 from ktdesk.tui.setup.download_pane import DownloadPane
-from ktdesk.tui.setup.failing import failure_words, next_steps
+from ktdesk.tui.setup.failing import failure_words, link_failure, next_steps
 from ktdesk.tui.setup.load_pane import LoadPane
+from ktdesk.tui.setup.machine import Machine
 from ktdesk.tui.setup.machine_pane import MachinePane
+from ktdesk.tui.setup.machine_words import measuring_words
 from ktdesk.tui.setup.models_pane import ModelsPane
 from ktdesk.tui.setup.plan_pane import PlanPane
+from ktdesk.tui.setup.server_load import ServerLoad
 from ktdesk.tui.setup.state_words import state_words
 from ktdesk.tui.setup.step_pane import StepPane
 from ktdesk.tui.setup.steps_bar import NAMES, StepsBar
@@ -32,10 +36,10 @@ if TYPE_CHECKING:
     from ktdesk.model_choices import ModelChoice
     from ktdesk.model_link import LinkState
     from ktdesk.settings import Settings
-    from ktdesk.tui.setup.machine import Machine
 
 Found = TypeVar("Found")
 SECONDS_BETWEEN_LOOKS = 0.15
+SECONDS_BETWEEN_TICKS = 0.5
 FOCUS = {"machine": "#choose", "models": "ModelTable", "plan": "#accept", "download": "#pause", "load": "#cancel"}
 
 
@@ -57,15 +61,13 @@ class SetupScreen(PlaceScreen):
 
     def __init__(self) -> None:
         super().__init__()
-        self._machine: Machine | None = None
+        self._machine = Machine(self.ktdesk.settings)
+        self._load = ServerLoad(lambda job: self.ktdesk.change_link(job))
         self._guided: GuidedSetup | None = None
         self._title = ""
         """Of the model that is set up."""
         self._choices: list[ModelChoice] = []
         self._unfinished: list[SetupChoice] = []
-        self._loads = ""
-        """The path of what the server loads for it; nothing where it does not."""
-        self._guards_memory = True
 
     def compose_body(self) -> ComposeResult:
         yield StepsBar()
@@ -88,10 +90,10 @@ class SetupScreen(PlaceScreen):
 
     def on_unmount(self) -> None:
         """What comes is kept as far as it came."""
-        if self._machine is not None:
-            self._machine.stop()
         if self._guided is not None:
             self._guided.stop()
+        self._machine.leave()
+        if self._guided is not None:
             self._guided.join()
 
     # Going about
@@ -136,23 +138,36 @@ class SetupScreen(PlaceScreen):
 
     @work(exclusive=True, group="machine")
     async def _look_at_machine(self, *, again: bool = False) -> None:
-        pane = self.query_one(MachinePane)
-        known = self._machine
-        machine = await self._aside(_machine_of, self.ktdesk.settings) if known is None else known
-        self._machine = machine
         try:
-            await self._aside(machine.look)
-            assert machine.facts is not None
-            measures = again or not machine.is_measured
-            pane.show(machine.facts, machine.findings, is_measuring=measures)
-            self._judge()
-            if measures:
-                await self._aside(machine.measure)
-                pane.show(machine.facts, machine.findings, is_measuring=False)
-                self._judge()
-                self._show_estimate()
+            await self._aside(self._machine.look)
+            if again or not self._machine.is_measured:
+                await self._measure_machine()
+            self._show_machine()
+            if again and self._guided is not None and self._guided.stage == "asking":
+                self._begin(self._guided.choice, self._title)  # with what is known now
         except (WizardError, OSError) as error:
+            self._show_machine()
             self._tell(error, {"measure": "Try again", "models": "Go on without"})
+        finally:
+            self._machine.settle()
+
+    async def _measure_machine(self) -> None:
+        self._machine.begin_measuring()
+        self._show_machine()
+        pane = self.query_one(MachinePane)
+        ticking = self.set_interval(SECONDS_BETWEEN_TICKS, lambda: pane.show_measuring(self._machine.measuring))
+        try:
+            await self._aside(self._machine.measure)
+        finally:
+            ticking.stop()
+
+    def _show_machine(self) -> None:
+        pane, machine, measuring = self.query_one(MachinePane), self._machine, self._machine.measuring
+        pane.show_measuring(measuring)
+        if machine.facts is not None:
+            pane.show(machine.facts, machine.findings, is_measuring=measuring is not None)
+            self._judge()
+            self._show_estimate()
 
     @work(exclusive=True, group="models")
     async def _list_models(self) -> None:
@@ -162,7 +177,7 @@ class SetupScreen(PlaceScreen):
         except (WizardError, OSError) as error:
             self.tell(error)
             return
-        begun = self._unfinished[0].named if self._unfinished and self._guided is None else None
+        begun = _called(self._unfinished[0]) if self._unfinished and self._guided is None else None
         self.query_one(MachinePane).offer(begun)
         self.query_one(ModelsPane).show(self._choices)
         self._judge()
@@ -170,8 +185,7 @@ class SetupScreen(PlaceScreen):
     @work(exclusive=True, group="judge")
     async def _judge(self) -> None:
         """One after the other: the list is used meanwhile."""
-        facts = None if self._machine is None else self._machine.facts
-        pane = self.query_one(ModelsPane)
+        facts, pane = self._machine.facts, self.query_one(ModelsPane)
         if facts is None:
             return
         from ktdesk.model_outlook import outlook_or_problem  # there was a look at the machine: it is loaded
@@ -199,29 +213,28 @@ class SetupScreen(PlaceScreen):
         if self._guided is not None:
             self._guided.stop()
         is_other = self._guided is None or self._guided.choice.model != choice.model
-        self._title, self._loads = title, ""
-        self._guided = GuidedSetup(choice, self.ktdesk.settings)
+        self._title = title
+        self._load.end()
+        self._guided = GuidedSetup(choice, self.ktdesk.settings, wait_for_machine=self._machine.wait)
         if is_other or not choice.is_confirmed:
             self.query_one(StepsBar).reached = frozenset({"machine", "models", "plan"})
             self.query_one(PlanPane).begin(title)
-            self.go("plan")
+            if is_other or self.here != "machine":
+                self.go("plan")
             self._show_estimate()
         self._watch_setup(self._guided)
 
     def _show_estimate(self) -> None:
         """Of a model of the catalogue, as long as its header was not read."""
-        pane, guided, machine = self.query_one(PlanPane), self._guided, self._machine
-        if guided is None or machine is None or not pane.is_estimated:
+        pane, guided = self.query_one(PlanPane), self._guided
+        if guided is None or not pane.is_estimated:
             return
-        estimate = machine.estimate(guided.choice)
+        estimate = self._machine.estimate(guided.choice)
         if estimate is not None:
             pane.show(estimate)
 
     @work(exclusive=True, group="setup")
     async def _watch_setup(self, guided: GuidedSetup) -> None:
-        if self._machine is not None:
-            self.query_one(PlanPane).show_state("waits until the machine is measured …")
-            await self._aside(self._machine.wait)
         guided.begin()
         is_planned = False
         while guided.is_alive:
@@ -245,8 +258,11 @@ class SetupScreen(PlaceScreen):
             pane.show(with_offers)
 
     def _show_setup(self, guided: GuidedSetup) -> None:
-        pull = guided.step("pull")
-        self.query_one(PlanPane).show_state(state_words(guided.steps))
+        pull, measuring = guided.step("pull"), self._machine.measuring
+        if measuring is not None and guided.step("measure").state == "running":
+            self.query_one(PlanPane).show_state(measuring_words(measuring), waits_for_machine=True)
+        else:
+            self.query_one(PlanPane).show_state(state_words(guided.steps))
         self.query_one(DownloadPane).show(self._title, pull, is_paused=guided.stage == "stopped")
         if pull.state == "running" and self.here == "plan":
             self.go("download")
@@ -276,51 +292,38 @@ class SetupScreen(PlaceScreen):
             return
         if guided.stage == "done":
             self.query_one(LoadPane).show_outcome(guided.outcome)
-            self._load(guided)
+            self._load_again()
         elif guided.failure is not None:
             step, failure = guided.failure
-            self.query_one(PlanPane).show_state("")
-            self._tell(failure_words(step, failure), next_steps(step, failure))
+            self.query_one(PlanPane).fail()
+            self._tell(failure_words(self._title, step, failure), next_steps(step, failure))
 
-    # Loading
-
-    def _load(self, guided: GuidedSetup) -> None:
-        """In the server, for Chat."""
-        path, plan, wishes = guided.path, guided.plan, guided.choice.wishes
-        assert path is not None
-        assert plan is not None
-        from ktdesk.options import EngineOptions
-
-        options = EngineOptions(
-            context=plan.context, threads=wishes.num_threads, compute=wishes.compute, cache_type=wishes.cache_type
-        )
-        self._loads, guards = str(path), self._guards_memory and not guided.choice.insists
-        self.go("load")
-        self.ktdesk.change_link(lambda link: link.start(path, options, guards_memory=guards))
+    def _load_again(self) -> None:
+        if self._guided is not None and self._guided.path is not None:
+            self.go("load")
+            self._load.begin(self._guided)
 
     def _link_changed(self, state: LinkState | None) -> None:
-        if not self._loads or state is None or state.path != self._loads:
+        if state is None or not self._load.is_about(state):
             return
         self.query_one(LoadPane).show_link(state)
         if state.is_ready:
-            self._loads = ""
+            self._load.end()
             self.query_one(StepsBar).reached |= {"load"}
             if self.app.screen is self:
                 self.ktdesk.action_show_place("chat")
         elif state.stage in ("failed", "gone"):
-            steps = {"load": "Try again", "plan": "Change the plan", "models": "Another model"}
-            if "--no-memory-guard" in state.reason:
-                steps = {"unguarded": "Load it all the same", **steps}
-            self._tell(state.reason.replace(" (--no-memory-guard loads it all the same)", ""), steps)
+            self._tell(*link_failure(state))
 
     # What was told, and what can be done
 
     def _tell(self, error: BaseException | str, steps: dict[str, str]) -> None:
+        """Who looks through the models meanwhile keeps the focus."""
         from ktdesk.failures import describe
 
         self.query_one(FailureBar).tell(error if isinstance(error, str) else describe(error), **steps)
-        button = self.query("FailureBar Button").first()
-        button.focus()
+        if self.here != "models":
+            self.query("FailureBar Button").first().focus()
 
     @on(StepPane.Asked)
     def _do(self, event: StepPane.Asked) -> None:
@@ -335,9 +338,10 @@ class SetupScreen(PlaceScreen):
         self.query_one(FailureBar).clear()
         jobs: dict[str, Callable[[], object]] = {
             "choose": lambda: self.go("models"),
-            "models": lambda: self.go("models"),
+            "models": self._choose_another,
             "plan": lambda: self.go("plan"),
             "measure": lambda: self._look_at_machine(again=True),
+            "unmeasured": self._leave_unmeasured,
             "resume": self._resume,
             "retry": self._resume,
             "insist": self._insist,
@@ -349,6 +353,15 @@ class SetupScreen(PlaceScreen):
         }
         jobs[step]()
 
+    def _choose_another(self) -> None:
+        self.query_one(ModelsPane).forget_search()
+        self.go("models")
+
+    def _leave_unmeasured(self) -> None:
+        self._machine.leave()
+        self._show_machine()
+        self._focus_step()
+
     def _stop(self) -> None:
         if self._guided is not None:
             self._guided.stop()
@@ -358,7 +371,7 @@ class SetupScreen(PlaceScreen):
         if self._guided is not None:
             self._begin(self._guided.choice, self._title)
         elif self._unfinished:
-            self._begin(self._unfinished[0], self._unfinished[0].named)
+            self._begin(self._unfinished[0], _called(self._unfinished[0]))
 
     def _insist(self) -> None:
         if self._guided is not None:
@@ -370,30 +383,22 @@ class SetupScreen(PlaceScreen):
 
     def _cancel(self) -> None:
         """Loading, by whom ever."""
-        if self._loads:
-            self._loads = ""
-            self.ktdesk.change_link(lambda link: link.leave())
-        else:
+        if not self._load.cancel():
             self._stop()
         self.go("plan")
 
-    def _load_again(self) -> None:
-        if self._guided is not None and self._guided.path is not None:
-            self._load(self._guided)
-
     def _load_unguarded(self) -> None:
-        self._guards_memory = False
+        self._load.insist()
         self._load_again()
 
 
-def _machine_of(settings: Settings) -> Machine:
-    from ktdesk.tui.setup.machine import Machine
-
-    return Machine(settings)
+def _called(choice: SetupChoice) -> str:
+    return "the demo model" if choice.model == "demo" else choice.named
 
 
 def _listed(settings: Settings) -> tuple[list[SetupChoice], list[ModelChoice]]:
     """What was begun, and all that there is."""
+    import_kernels()
     from ktdesk.guided_setup import unfinished_choices
     from ktdesk.model_outlook import model_choices
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,14 +16,16 @@ from textual.widgets import Input
 from trials import FakeTrials, measured_machine
 
 from ktdesk.guided_setup import GuidedSetup, SetupChoice, unfinished_choices
-from ktdesk.model_choices import Outlook
+from ktdesk.model_choices import ModelChoice, Outlook
 from ktdesk.model_link import LinkState
 from ktdesk.model_outlook import model_choices, outlook_or_problem
 from ktdesk.planning import catalogue, machine_facts
 from ktdesk.settings import DEMO_VARIABLE, Settings
-from ktdesk.tui.setup.ledger_bars import bar_cells
+from ktdesk.tui.setup.ledger_bars import MAX_PIECES, PIECES, bar_cells
 from ktdesk.tui.setup.load_pane import Pace
-from ktdesk.tui.setup.models_pane import ModelTable
+from ktdesk.tui.setup.model_table import ModelTable
+from ktdesk.tui.setup.own_words import own_words
+from ktdesk.tui.setup.plan_pane import MeasureBox
 from ktdesk.tui.setup.screen import SetupScreen
 from ktdesk.tui.widgets.slider import Slider
 from ktdesk_wizard.plan.wishes import Wishes
@@ -121,6 +124,136 @@ def test_a_place_that_is_come_back_to_has_the_focus_on_its_own_step(demo: Path) 
         await until(pilot, lambda: isinstance(pilot.app.focused, ModelTable))
 
     drive(make_app(first_place=None), script)
+
+
+class EndlessMeasuring:
+    """Of a machine that is never done with it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        (home() / "measured.json").unlink()
+        self.is_left = False
+        monkeypatch.setattr("ktdesk_wizard.probe.measurement.measure", self._measure)
+
+    def _measure(self, facts: object, check: Callable[[str], None], advance: Callable[[float], None]) -> None:
+        try:
+            while True:
+                check("each type of weights")
+                advance(0.4)
+                time.sleep(0.01)
+        finally:
+            self.is_left = True
+
+
+def test_measuring_is_shown_waited_for_and_done_without(demo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    link, measuring = FakeLink(), EndlessMeasuring(monkeypatch)
+
+    async def script(pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: "measured: each type of weights, 40% in" in shown(pilot.app))
+        await choose(pilot, "demo")
+        await until(pilot, lambda: "measured: each type of weights, 40% in" in shown(pilot.app))
+        await pilot.press("enter")
+        await until(pilot, lambda: "Enter is noted" in shown(pilot.app))
+        assert not link.done
+        await click(pilot, "#plan #unmeasured", lambda: link.done)
+        await become_ready(pilot, link)
+        await pilot.press("f3")
+        await until(pilot, lambda: pilot.app.current_mode == "setup")
+        setup_screen(pilot).go("machine")
+        await until(pilot, lambda: "not measured: speeds are " in shown(pilot.app) and measuring.is_left)
+        assert "Measure again" in shown(pilot.app)
+
+    drive(make_app(link, first_place="setup"), script)
+    assert not (home() / "measured.json").exists()
+
+
+def test_a_name_that_no_hub_knows_is_refused_while_the_machine_is_measured(
+    hub: LoopbackHub, tiny_model: ModelNamed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    EndlessMeasuring(monkeypatch)
+
+    async def script(pilot: Pilot[None]) -> None:
+        await choose(pilot, "owner/Absent-GGUF")
+        await pilot.press("escape")
+        await is_at(pilot, "models")
+        await until(pilot, lambda: "Another model" in shown(pilot.app))
+        assert "owner/Absent-GGUF" in shown(pilot.app).partition("Another model")[0].splitlines()[-1]
+        assert isinstance(pilot.app.focused, ModelTable), "who looks through the models goes on with it"
+        await click(pilot, "FailureBar Button.-models", lambda: not pilot.app.screen.query_one("#search", Input).value)
+
+    drive(make_app(first_place="setup"), script, (140, 40))
+
+
+def test_what_can_be_no_model_is_refused_where_it_is_typed(demo: Path) -> None:
+    async def script(pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: "Processor" in shown(pilot.app))
+        await pilot.press("enter")
+        await until(pilot, lambda: "● fits" in shown(pilot.app))
+        search = pilot.app.screen.query_one("#search", Input)
+        search.focus()
+        for text, told in (
+            ("nonsense", "Nothing here is called so"),
+            (str(demo.parent / "no.gguf"), "There is no such file"),
+            (str(demo.parent), "This is a folder"),
+        ):
+            search.value = text
+            await until(pilot, lambda told=told: told in shown(pilot.app))  # type: ignore[misc]
+            await pilot.press("enter")
+            assert setup_screen(pilot).here == "models"
+        search.value = str(demo)
+        await until(pilot, lambda: "A file of this disk" in shown(pilot.app))
+        await pilot.press("enter")
+        await is_at(pilot, "plan")
+
+    drive(make_app(first_place="setup"), script)
+
+
+def test_a_long_list_has_room_for_its_last_column_and_is_gone_through_by_keys(
+    demo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = [ModelChoice("catalogue", f"m{number}", f"A name of some length, {number}", None) for number in range(40)]
+    judged = Outlook("does not fit", "", "Q8_0", 1023 << 30, 1 << 40, 4096, 1234.0, 2345.0)
+    monkeypatch.setattr("ktdesk.tui.setup.screen._listed", lambda settings: ([], models))
+    monkeypatch.setattr("ktdesk.model_outlook.outlook_or_problem", lambda *_: judged)
+
+    async def script(pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: "Processor" in shown(pilot.app))
+        await pilot.press("enter")
+        await until(pilot, lambda: shown(pilot.app).count("1,234 to 2,345") > 9)
+        table = pilot.app.screen.query_one(ModelTable)
+        assert table.virtual_size.width <= table.scrollable_content_region.width
+        for key, rows in (("end", [39]), ("home", [0]), ("pagedown", range(8, 20)), ("pageup", [0])):
+            await pilot.press(key)
+            await until(pilot, lambda rows=rows: table.cursor_row in rows)  # type: ignore[misc]
+
+    drive(make_app(first_place="setup"), script)
+
+
+def test_measuring_it_first_is_turned_by_space_and_by_enter(demo: Path) -> None:
+    async def script(pilot: Pilot[None]) -> None:
+        await choose(pilot, "demo")
+        box = pilot.app.screen.query_one(MeasureBox)
+        box.focus()
+        await until(pilot, lambda: box.has_focus)
+        for key, sign in (("space", "☑"), ("enter", "☐")):
+            await until(pilot, lambda: not box.has_class("-active"))
+            await pilot.press(key)
+            await until(pilot, lambda sign=sign: f"{sign} measure it first" in shown(pilot.app))  # type: ignore[misc]
+
+    drive(make_app(first_place="setup"), script)
+
+
+def test_a_demo_model_whose_making_was_left_is_offered_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(DEMO_VARIABLE, raising=False)
+    folder = settings().models_folder / "demo"
+    folder.mkdir(parents=True)
+    assert not unfinished_choices(settings())
+    (folder / ".lock").touch()
+    assert unfinished_choices(settings()) == [SetupChoice("demo", is_confirmed=True)]
+
+    async def script(pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: "Go on with the demo model" in shown(pilot.app))
+
+    drive(make_app(first_place="setup"), script)
 
 
 def test_who_had_a_model_before_begins_in_chat(demo: Path) -> None:
@@ -278,6 +411,28 @@ def test_every_model_is_listed_and_judged(demo: Path, monkeypatch: pytest.Monkey
 def test_pieces_of_a_bar_end_where_they_belong() -> None:
     assert bar_cells([1, 1, 1], 3, 10) == [3, 4, 3]
     assert bar_cells([5, 20], 10, 10) == [5, 5]
+
+
+def test_pieces_of_a_bar_are_told_apart_without_colours() -> None:
+    assert len({sign for sign, _ in PIECES}) == MAX_PIECES
+
+
+@pytest.mark.parametrize(
+    ("advice", "own"),
+    [
+        (
+            "it would fit with --context 4096 --cache-type q8_0",
+            "it would fit with Context at 4,096 tokens and Cache at q8_0",
+        ),
+        ("it would fit with --max-memory 9.5", "it would fit with Memory cap at 9.5 GiB"),
+        ("it needs 9 GiB; --force goes on all the same", "it needs 9 GiB"),
+        ("not measured: `ktdesk probe --measure` takes them", "not measured: “Measure again” under Machine takes them"),
+        ("--device cpu leaves it out", "Devices at cpu leaves it out"),
+        ("name another folder with --home DIR", "name another folder with --home DIR"),
+    ],
+)
+def test_advice_names_the_control_of_the_app(advice: str, own: str) -> None:
+    assert own_words(advice) == own
 
 
 def test_the_remaining_time_is_that_of_the_last_moments() -> None:

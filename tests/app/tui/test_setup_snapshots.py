@@ -224,6 +224,6 @@ def test_a_failure(snap_compare: Compare, size: tuple[int, int]) -> None:
 
         show_download(screen, is_paused=False)
         failure = Failure(str(error), "", error)
-        screen._tell(failure_words("pull", failure), next_steps("pull", failure))
+        screen._tell(failure_words(MODEL, "pull", failure), next_steps("pull", failure))
 
     check(snap_compare, size, show)

@@ -243,7 +243,7 @@ def test_preferences_that_make_no_sense_are_told_and_left_alone() -> None:
     (home() / "app.yaml").write_text("theme: 3\n")
 
     async def script(pilot: Pilot[None]) -> None:
-        await until(pilot, lambda: "theme must be" in shown(pilot.app))
+        await until(pilot, lambda: "mended" in shown(pilot.app))
         pilot.app.change_preferences(theme="ktdesk-light")  # type: ignore[attr-defined]
 
     drive(make_app(), script)

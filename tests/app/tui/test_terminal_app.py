@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 from fake_chat_server import Script as Answer
 from fake_chat_server import content, fake_chat_server
+from loopback_hub import LoopbackHub
+from trials import measured_machine
 
 from ktdesk.conversations.store import FILE, ConversationStore
-from ktdesk.server_records import ServerRecord, write_record
+from ktdesk.server_records import ServerRecord, running_servers, stop_server, write_record
 from ktdesk.settings import Settings
 from ktdesk.ui_benchmark.terminal import AppInTerminal
+from ktdesk_wizard.download.journal import read_journal
+from ktdesk_wizard.store.models import JOURNAL_SUFFIX
 
 LEFT_ALTERNATE_SCREEN, SHOWN_CURSOR, NO_MOUSE = b"\x1b[?1049l", b"\x1b[?25h", b"\x1b[?1003l"
 
@@ -94,6 +99,50 @@ def test_a_kill_leaves_what_was_saved_while_it_streamed(tmp_path: Path) -> None:
                 break
         app.close()  # by SIGKILL
     assert answers(tmp_path) == ["a sentence "]
+
+
+def test_a_download_goes_on_after_a_kill_and_ends_with_the_right_bytes(
+    hub: LoopbackHub, tiny_model: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "nobody"))
+    measured_machine(tmp_path)
+    sha256 = hub.add("owner/Tiny-GGUF", "tiny-F32.gguf", tiny_model("qwen3moe").read_bytes())
+    killed = AppInTerminal(str(tmp_path), 80, 24)
+    killed.wait_for("Choose a model")
+    killed.wait_for("Processor")
+    killed.press("\r")
+    killed.wait_for("OWNER/REPOSITORY")
+    killed.press("owner/Tiny-GGUF:F32")
+    killed.wait_for("Enter looks for the repository owner/Tiny-GGUF.")
+    killed.press("\r")
+    killed.wait_for("of memory?")
+    hub.bytes_s = 500_000.0
+    killed.press("\r")
+    killed.wait_for("Pause")
+    target = tmp_path / "models" / "owner" / "Tiny-GGUF" / "tiny-F32.gguf"
+    while not written_bytes(target):
+        killed.read_for(0.1)
+    killed.close()  # by SIGKILL
+    begun, hub.bytes_s, num_asked = written_bytes(target), None, len(hub.bytes_asked())
+    assert not target.exists()
+    again = AppInTerminal(str(tmp_path), 80, 24)
+    again.wait_for("Go on with owner/Tiny-GGUF:F32")
+    again.press("\t\r")
+    again.wait_for("is ready")
+    again.close()
+    starts = [asked.start for asked in hub.bytes_asked()[num_asked:]]
+    assert begun in starts
+    assert starts.count(0) == 1, "for its header"
+    assert hashlib.sha256(target.read_bytes()).hexdigest() == sha256
+    for record in running_servers(Settings(home=str(tmp_path))):
+        assert stop_server(record, 30)
+
+
+def written_bytes(target: Path) -> int:
+    """That the journal of a file has, without a gap."""
+    path = Path(f"{target}{JOURNAL_SUFFIX}")
+    stretches = read_journal(path)[1] if path.exists() else ()
+    return max((stretch.end for stretch in stretches), default=0)
 
 
 def answers(folder: Path) -> list[str]:

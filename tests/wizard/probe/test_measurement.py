@@ -160,7 +160,7 @@ def test_of_a_measurement_that_is_stopped_nothing_comes(facts: MachineFacts, mon
     machine = PretendedMachine(0.001, monkeypatch)
     steps = iter(range(20))
 
-    def check() -> None:
+    def check(stage: str) -> None:
         if next(steps) == 10:
             raise KeyboardInterrupt
 

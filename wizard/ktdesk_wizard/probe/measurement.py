@@ -76,14 +76,15 @@ def machine_key(facts: MachineFacts) -> str:
 
 def measure(
     facts: MachineFacts,
-    check: Callable[[], None] = lambda: None,
+    check: Callable[[str], None] = lambda stage: None,
     advance: Callable[[float], None] = lambda share: None,
     clock: Clock = time.perf_counter,
 ) -> Measurement:
     """On all threads that the engine takes. Takes about half a minute, and less than a whole one however busy the
     machine is; a quarter of the free memory at the most.
 
-    check: called about once a second. May raise, to stop. advance: called with it, with the share that is done.
+    check: called about once a second, with what is measured just now. May raise, to stop. advance: called with it,
+    with the share that is done.
     """
     limit, meter = TimeLimit(MAX_SECONDS, clock), LoadMeter()
     places = thread_places()
@@ -93,13 +94,13 @@ def measure(
     steps = _Steps(check, advance, NUM_SAMPLES + len(places).bit_length() + num_shares(pool) + len(node_ids) ** 2)
 
     def sample() -> Ceilings:
-        steps.take()
+        steps.take("memory and arithmetic")
         return probes.measure()
 
     measurement = measurement_of(facts, sample, limit.turns(NUM_SAMPLES, PARTS_BY_SAMPLES))
-    by_threads = tuple(steps.of(reads_by_threads(places)))
-    shares = tuple(steps.of(kernel_shares(pool, probes, PLANNED_PEAK, TILE_PEAK, limit)))
-    by_nodes = () if limit.is_over else tuple(steps.of(reads_by_nodes(places, node_ids)))
+    by_threads = tuple(steps.of(reads_by_threads(places), "memory, by number of threads"))
+    shares = tuple(steps.of(kernel_shares(pool, probes, PLANNED_PEAK, TILE_PEAK, limit), "each type of weights"))
+    by_nodes = () if limit.is_over else tuple(steps.of(reads_by_nodes(places, node_ids), "memory, from node to node"))
     return replace(
         measurement,
         kernel_shares=shares,
@@ -114,18 +115,19 @@ def measure(
 class _Steps:
     """Counts what is measured, and lets whoever watches stop it."""
 
-    def __init__(self, check: Callable[[], None], advance: Callable[[float], None], total: int) -> None:
+    def __init__(self, check: Callable[[str], None], advance: Callable[[float], None], total: int) -> None:
         self._check, self._advance, self._total = check, advance, total
         self._done = 0
 
-    def take(self) -> None:
-        self._check()
+    def take(self, stage: str) -> None:
+        self._check(stage)
         self._done += 1
         self._advance(min(self._done / self._total, 1.0))
 
-    def of(self, items: Iterable[T]) -> Iterator[T]:
+    def of(self, items: Iterable[T], stage: str) -> Iterator[T]:
+        self._check(stage)
         for item in items:
-            self.take()
+            self.take(stage)
             yield item
 
 

@@ -23,7 +23,7 @@ from ktdesk_wizard.setup.sources import ModelSource
 from ktdesk_wizard.setup.step import STEPS, Advance, Failure, FileAdvance, Step, StepName, Unit
 from ktdesk_wizard.setup.trials import Trials
 from ktdesk_wizard.setup.wanted import Wanted
-from ktdesk_wizard.setup.work import Done, Work, advice_of
+from ktdesk_wizard.setup.work import Done, MeasureMachine, Work, advice_of
 
 Listener = Callable[[Step], None]
 STOPPING = (CancelledError, NotConfirmedError, KeyboardInterrupt, SystemExit)
@@ -38,7 +38,9 @@ class Setup:
         data_folder: Path,
         listener: Listener = lambda step: None,
         trials: Trials | None = None,
+        measure_machine: MeasureMachine | None = None,
     ) -> None:
+        """measure_machine: where somebody else does it, or it is left undone; None: the setup does it."""
         self.wanted = wanted
         self._source = source
         self._steps = {name: Step(name) for name in STEPS}
@@ -48,7 +50,7 @@ class Setup:
         self._answered = threading.Event()
         self._answer = False
         journal = Journal(data_folder, wanted, engine_build())
-        self.work = Work(wanted, source, data_folder, journal, self._trials, self)
+        self.work = Work(wanted, source, data_folder, journal, self._trials, self, measure_machine)
         """What is known so far: facts, model, plan, run."""
 
     @property

@@ -84,6 +84,10 @@ class Done:
     is_from_before: bool = False
 
 
+MeasureMachine = Callable[[MachineFacts], None]
+"""Measures this machine and keeps it in the data folder, or leaves it at that it is not measured."""
+
+
 class Watcher(Protocol):
     """Who is told how far a step is. Each of them may raise, to stop."""
 
@@ -126,9 +130,12 @@ class Work:
         journal: Journal,
         trials: Trials,
         watcher: Watcher,
+        measure_machine: MeasureMachine | None = None,
     ) -> None:
+        """measure_machine: None: as `ktdesk probe --measure` does."""
         self._wanted, self._source, self._data_folder = wanted, source, data_folder
         self._journal, self._trials, self._watcher = journal, trials, watcher
+        self._measure_machine = measure_machine or self._measure_and_keep
         self.facts: MachineFacts | None = None
         self.model: PlannedModel | None = None
         self.plan: Plan | None = None
@@ -201,13 +208,12 @@ class Work:
         known = with_measurement(self.facts, self._data_folder)
         is_old = is_measured(known) and not self._wanted.measures_again
         if not is_old:
-            check_can_be_kept(self._data_folder)
-            save_measurement(measure(self.facts, advance=self._measured_so_far), self._data_folder)
+            self._measure_machine(self.facts)
             known = with_measurement(self.facts, self._data_folder)
         self.facts = known
         read, peak = known.memory.read_bytes_s, known.cpu.peak_ops_s
-        assert read.value is not None
-        assert peak.value is not None
+        if read.value is None or peak.value is None:
+            return Done("not measured: speeds are unknown, or reckoned from what its modules could do")
         busy = busy_note(known)
         if busy is not None:
             self.remarks.append(busy)
@@ -216,6 +222,10 @@ class Work:
 
     def _measured_so_far(self, share: float) -> None:
         self._watcher.advance("measure", round(100 * share), 100, "samples")
+
+    def _measure_and_keep(self, facts: MachineFacts) -> None:
+        check_can_be_kept(self._data_folder)
+        save_measurement(measure(facts, advance=self._measured_so_far), self._data_folder)
 
     def _plan(self) -> Done:
         """With the context of the interrupted setup, where there was one: what was confirmed stays."""
