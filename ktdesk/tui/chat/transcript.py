@@ -10,12 +10,13 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.binding import Binding, BindingType
 from textual.events import Blur, Click, Focus, Leave, MouseMove, Resize
-from textual.geometry import Size
+from textual.geometry import Region, Size
 from textual.message import Message as TextualMessage
 from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
 from textual.timer import Timer
+from textual.widget import Widget
 
 from ktdesk.conversations.messages import Message
 from ktdesk.tui.chat.entry import GUTTER, Entry, EntryStyles
@@ -117,12 +118,13 @@ through the versions. Text is marked with the mouse and copied with ctrl+c.
         begun = time.thread_time()
         entry = self._stack.entries[index]
         entry.waited_seconds = waited_seconds
+        shown = self._shown_lines()
         entry.change(message)
         if self._is_seen(index) or message.state != "streaming":
             self._settle()
             if self.follows:
                 self._scroll_to_end()
-            self.refresh()
+            self._refresh_from(shown)
         self.draw_seconds = time.thread_time() - begun
 
     @property
@@ -152,22 +154,56 @@ through the versions. Text is marked with the mouse and copied with ctrl+c.
         if self.follows:
             self._scroll_to_end()
 
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """Strips as they are kept: what the terminal is sent for one is kept in it, too. Textual's own way makes new
+        ones of them, for borders and padding, which there are none of, and for the link beneath the mouse."""
+        if self.hover_style._link_id:
+            return super().render_lines(crop)
+        background = self.background_colors[1]
+        strips = [self.render_line(y) for y in crop.line_range]
+        for line_filter in self.get_line_filters():
+            strips = [strip.apply_filter(line_filter, background) for strip in strips]
+        if crop.column_span != (0, self.size.width):
+            strips = [strip.crop(*crop.column_span) for strip in strips]
+        return strips
+
     def render_line(self, y: int) -> Strip:
         line_number = self.scroll_offset.y + y
-        index = self._stack.at(line_number)
+        line, is_chosen = self._line_at(line_number)
         styles = self._entry_styles
-        if index >= len(self._stack):
-            return Strip.blank(self.size.width, styles.base)
-        lines = self._stack.entries[index].lines(self._text_width, styles)
-        inner = line_number - self._stack.top(index)
-        line = lines[inner] if inner < len(lines) else []
-        is_chosen = index == self._chosen and self.has_focus and inner < len(lines) - 1
-        strip = self._strip(line, styles, is_chosen=is_chosen)
+        strip = Strip.blank(self.size.width, styles.base) if line is None else self._strip(line, styles, is_chosen)
         if not self._has_mouse:
             return strip
         return self._with_selection(strip, line_number).apply_offsets(0, line_number)
 
-    def _strip(self, line: Line, styles: EntryStyles, *, is_chosen: bool) -> Strip:
+    def _line_at(self, line_number: int) -> tuple[Line | None, bool]:
+        """And whether it is of the chosen message. None below the last."""
+        index = self._stack.at(line_number)
+        if index >= len(self._stack):
+            return None, False
+        lines = self._stack.entries[index].lines(self._text_width, self._entry_styles)
+        inner = line_number - self._stack.top(index)
+        is_chosen = index == self._chosen and self.has_focus and inner < len(lines) - 1
+        return lines[inner] if inner < len(lines) else None, is_chosen
+
+    def _shown_lines(self) -> list[Line | None]:
+        """Where nothing has to be drawn for it."""
+        top = self.scroll_offset.y
+        if not len(self._stack) or self._stack.pending(self._stack.between(top, top + self.size.height)):
+            return []
+        return [self._line_at(top + y)[0] for y in range(self.size.height)]
+
+    def _refresh_from(self, before: Sequence[Line | None]) -> None:
+        """Rows that show another line than before: lines that are drawn for good stay the same objects."""
+        now = self._shown_lines()
+        if len(now) != len(before):
+            self.refresh()
+            return
+        changed = [y for y, (old, new) in enumerate(zip(before, now, strict=True)) if old is not new]
+        if changed:
+            self.refresh(Region(0, changed[0], self.size.width, changed[-1] + 1 - changed[0]))
+
+    def _strip(self, line: Line, styles: EntryStyles, is_chosen: bool) -> Strip:
         """Lines move up as text comes, and most stay what they were: so their strips are kept."""
         key = (id(line), is_chosen)
         known = self._strips.get(key)
@@ -316,9 +352,15 @@ through the versions. Text is marked with the mouse and copied with ctrl+c.
                 if not pending:
                     break
                 self._draw(pending)
+        self._resize_virtually()
+
+    def _resize_virtually(self) -> None:
+        """Without another layout of the screen, unless the scrollbar comes or goes: no other widget moves because there
+        are more lines here."""
         size = Size(self.size.width, self._stack.height)
         if self.virtual_size != size:
-            self.virtual_size = size
+            self.set_reactive(Widget.virtual_size, size)
+            self._scroll_update(size)
 
     def _draw(self, indexes: Sequence[int]) -> None:
         anchor = min(self._stack.at(self.scroll_offset.y), len(self._stack) - 1)
@@ -326,7 +368,7 @@ through the versions. Text is marked with the mouse and copied with ctrl+c.
         self._stack.draw(indexes, self._text_width, self._entry_styles)
         moved = self._stack.top(anchor) - top
         if moved and not self.follows:
-            self.virtual_size = Size(self.size.width, self._stack.height)
+            self._resize_virtually()
             self.scroll_to(y=self.scroll_offset.y + moved, animate=False, immediate=True, force=True)
 
     def _draw_when_idle(self) -> None:
