@@ -12,3 +12,8 @@ def bytes_text(number: float) -> str:
 
 def speed_text(bytes_s: float) -> str:
     return f"{bytes_s / 1e9:,.1f} GB/s" if bytes_s >= 1e9 else f"{bytes_s / 1e6:,.0f} MB/s"
+
+
+def counted(number: int, noun: str) -> str:
+    """Such as `1 answer` and `2,000 answers`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -7,12 +7,13 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import psutil
 
 from ktdesk.amounts import speed_text
+from ktdesk.expert_placing import ExpertHeat
 from ktdesk.server_answers import body_of
 from ktdesk.server_records import ServerRecord
 from ktdesk_engine.machine import node_of_cpu
@@ -21,6 +22,7 @@ LOOK_SECONDS = 3.0
 _SAMPLE = re.compile(r"^ktdesk_(\w+)(?:\{(.*)\})? ([-+.\w]+)$")
 _MODEL = re.compile(r'model="((?:[^"\\]|\\.)*)"')
 TIERS = ("pool", "ram", "disk")
+HEAT_FACTS = tuple(one.name for one in fields(ExpertHeat))
 MEMORY_BOUND_SHARE = 0.6
 """From here on a faster memory would help more than anything else."""
 
@@ -44,8 +46,12 @@ class Moment:
     """Weights read by the last steps of decoding."""
     bandwidth_share: float | None = None
     """Of what the memory gives."""
+    ops_s: float | None = None
+    """Operations of the weights for the last prompts."""
     peak_share: float | None = None
-    """Of the operations that tiles or vectors could do: the last prompts."""
+    """Their share of what tiles or vectors could do."""
+    is_on_tiles: bool = False
+    """Prompts are computed on tiles (AMX), rather than on vectors."""
     node_percents: Mapping[int, float] = field(default_factory=dict)
     """How busy the cores of each NUMA node are."""
     process_percent: float = 0.0
@@ -63,19 +69,15 @@ class Moment:
         return self.num_decoding + self.num_prefilling > 0 or self.tok_s > 0
 
     @property
+    def is_reading(self) -> bool:
+        """Some prompt."""
+        return self.num_prefilling > 0 or self.prompt_tok_s > 0
+
+    @property
     def ceiling_bytes_s(self) -> float | None:
         if not self.read_bytes_s or not self.bandwidth_share:
             return None
         return self.read_bytes_s / self.bandwidth_share
-
-
-@dataclass(frozen=True)
-class ExpertHeat:
-    """How often each expert was used lately, and which lie on an accelerator."""
-
-    rates: Sequence[Sequence[float]] = ()
-    """(L, E)"""
-    resident: Sequence[Sequence[bool]] | None = None
 
 
 class Watcher:
@@ -110,7 +112,9 @@ class Watcher:
             num_open_requests=int(numbers.get("http_open_requests", 0)),
             read_bytes_s=numbers.get("decode_weight_bytes_per_second"),
             bandwidth_share=numbers.get("decode_bandwidth_share"),
+            ops_s=numbers.get("prefill_operations_per_second"),
             peak_share=numbers.get("prefill_peak_share"),
+            is_on_tiles=bool(numbers.get("prefill_on_tiles")),
             node_percents=self._by_node(psutil.cpu_percent(percpu=True)),
             process_percent=percent,
             resident_bytes=resident,
@@ -126,8 +130,8 @@ class Watcher:
         answer = self._ask("/ktdesk/experts")
         try:
             facts: Any = json.loads(answer or b"{}")
-            return ExpertHeat(facts.get("rates") or (), facts.get("resident"))
-        except (ValueError, AttributeError):  # not ours
+            return ExpertHeat(**{name: facts[name] for name in HEAT_FACTS if name in facts})
+        except (ValueError, TypeError):  # not ours
             return ExpertHeat()
 
     def _ask(self, path: str) -> bytes | None:
@@ -188,22 +192,14 @@ def prompt_words(moment: Moment) -> str:
     words = f"{moment.prompt_tok_s:,.0f} tok/s"
     if not moment.prompt_tok_s or moment.peak_share is None:
         return words
-    return f"{words}, {moment.peak_share * 100:.0f} % of peak"
+    what = "tiles" if moment.is_on_tiles else "vectors"
+    return f"{words}, {moment.peak_share * 100:.0f} % of the peak of {what}"
 
 
 def heat_words(heat: ExpertHeat) -> str:
-    """How uneven the use of experts is, and what would lie better."""
-    rates = [rate for row in heat.rates for rate in row]
-    total = sum(rates)
-    if not total:
+    """How uneven the use of experts is."""
+    if not heat.total:
         return "No expert was used yet."
-    fifth = sum(sorted(rates, reverse=True)[: max(1, len(rates) // 5)]) / total
-    words = f"The most used fifth of all experts takes {fifth * 100:.0f} % of the tokens"
-    if heat.resident is None:
-        return f"{words}. All are on the CPU."
-    resident = [is_resident for row in heat.resident for is_resident in row]
-    order = sorted(range(len(rates)), key=lambda index: -rates[index])[: sum(resident)]
-    num_better = sum(not resident[index] for index in order)
-    held = sum(rate for rate, is_resident in zip(rates, resident, strict=True) if is_resident) / total
-    hint = f"{num_better} others are used more" if num_better else "none would lie better there"
-    return f"{words}. The {sum(resident)} on the accelerator take {held * 100:.0f} %; {hint}."
+    rates = sorted((rate for row in heat.rates for rate in row), reverse=True)
+    fifth = sum(rates[: max(1, len(rates) // 5)]) / heat.total
+    return f"The most used fifth of all experts takes {fifth * 100:.0f} % of the tokens."

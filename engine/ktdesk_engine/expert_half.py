@@ -93,6 +93,10 @@ class ExpertHalf:
         self._hybrid: HybridExperts | None = None
         self._memory: SlotMemory | None = None
         self.use: ExpertUse | None = None
+        self.blocks = _expert_blocks(model)
+        """The N of `blk.N.` of each layer with experts."""
+        self.slot_bytes = max(map(expert_bytes, in_file), default=0)
+        """Of one expert on the accelerator; without one, about what it would take there."""
         if not self._layers:
             return
         self.use = ExpertUse.of(self._layers)
@@ -102,9 +106,10 @@ class ExpertHalf:
                 CpuDeferral(model.backend, self._layers, self._num_deferred)
             return
         self._accelerator = accelerator
-        self._rules = apply_rules(config.placement_rules, sorted(model.tensor_names), _expert_blocks(model))
+        self._rules = apply_rules(config.placement_rules, sorted(model.tensor_names), self.blocks)
         experts = [HostExperts(raw, layer.experts) for raw, layer in zip(in_file, self._layers, strict=True)]
         self._slot = _slot_size(accelerator, experts)
+        self.slot_bytes = self._slot.num_bytes
         self._hybrid = HybridExperts(
             accelerator,
             CpuBackend(pool),
@@ -132,6 +137,11 @@ class ExpertHalf:
     def resident_mask(self) -> Mask | None:
         """(L, E); None without an accelerator."""
         return None if self._hybrid is None else self._hybrid.residency.mask
+
+    @property
+    def fixed_layers(self) -> tuple[int, ...]:
+        """Counted over those with experts: where their experts lie, rules say, and no use moves them."""
+        return () if self._hybrid is None else (*self._rules.forced, *self._rules.forbidden)
 
     @property
     def sharing(self) -> SharingStats | None:

@@ -61,6 +61,7 @@ class ScheduledEngine:
         self._ceilings = ceilings
         self._accelerator_numbers = engine.accelerator_numbers
         self._token_operations = engine.token_operations()
+        self._is_on_tiles = engine.config.compute in ("mixed", "bf16")
         self._thread = EngineThread(engine, limits, cache)
 
     @property
@@ -85,6 +86,8 @@ class ScheduledEngine:
             "prefill_operations", "prefill_peak", self._prefill_ops_s(facts["prefill_tok_s"]), self._ceilings.ops_s
         )
         on_accelerator = {f"accelerator_{name}": value for name, value in self._accelerator_numbers().items()}
+        if computing:
+            computing["prefill_on_tiles"] = float(self._is_on_tiles)
         return {**reading, **computing, **facts, **totals, **_flat(cache), **on_accelerator}
 
     def _prefill_ops_s(self, tok_s: float) -> float | None:

@@ -22,6 +22,7 @@ from ktdesk.server.streaming import ClientGoneError, json_line
 from ktdesk.server.strict import Body
 from ktdesk.server.wanted import ChatWanted
 from ktdesk_engine.engine import Engine
+from ktdesk_engine.expert_half import ExpertHalf
 
 
 class AnswerFields(Body):
@@ -58,6 +59,21 @@ class TokensBody(Body):
     token_ids: list[int]
 
 
+NO_EXPERTS: dict[str, Any] = {"rates": [], "resident": None}
+
+
+def expert_facts(half: ExpertHalf) -> dict[str, Any]:
+    assert half.use is not None
+    mask = half.resident_mask
+    return {
+        "rates": half.use.seen().round(1).tolist(),
+        "resident": None if mask is None else mask.tolist(),
+        "blocks": half.blocks,
+        "fixed_layers": list(half.fixed_layers),
+        "slot_bytes": half.slot_bytes,
+    }
+
+
 def own_routes(host: ModelHost) -> APIRouter:
     router = APIRouter(prefix="/ktdesk", include_in_schema=False)
 
@@ -75,13 +91,11 @@ def own_routes(host: ModelHost) -> APIRouter:
 
     @router.get("/experts")
     async def show_experts(request: Request) -> dict[str, Any]:
-        """How often each was used lately, (L, E), and which lie on an accelerator; empty where nothing counts them."""
+        """How often each was used lately, (L, E), which lie on an accelerator, and what their places depend on; no
+        rates where nothing counts them."""
         model = host.held(request.state.uses, host.known.own)
         half = model.engine.experts if model is not None and isinstance(model.engine, Engine) else None
-        if half is None or half.use is None:
-            return {"rates": [], "resident": None}
-        mask = half.resident_mask
-        return {"rates": half.use.seen().round(1).tolist(), "resident": None if mask is None else mask.tolist()}
+        return NO_EXPERTS if half is None or half.use is None else expert_facts(half)
 
     @router.post("/answer")
     async def answer(body: AskBody, request: Request) -> Response:

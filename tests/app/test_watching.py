@@ -11,8 +11,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import psutil
 import pytest
 
+from ktdesk.expert_placing import ExpertHeat
 from ktdesk.server_records import ServerRecord
-from ktdesk.watching import ExpertHeat, Moment, Watcher, heat_words, limit_words, numbers_of
+from ktdesk.watching import Moment, Watcher, heat_words, limit_words, numbers_of
 
 METRICS = """# TYPE ktdesk_http_requests_total counter
 ktdesk_http_requests_total{route="/v1/models",status="200"} 7
@@ -107,6 +108,8 @@ def test_a_server_that_is_gone_gives_nothing(server: FakeServer) -> None:
 
 def test_use_of_experts_is_what_the_server_says(server: FakeServer) -> None:
     assert Watcher(server.record).experts().rates == [[1, 3]]
+    server.experts = {"rates": [[2]], "resident": [[True]], "slot_bytes": 8, "blocks": [3], "of a newer server": 1}
+    assert Watcher(server.record).experts() == ExpertHeat([[2]], [[True]], [3], slot_bytes=8)
     server.experts = "nothing of use"
     assert Watcher(server.record).experts() == ExpertHeat()
 
@@ -119,7 +122,7 @@ def test_use_of_experts_is_what_the_server_says(server: FakeServer) -> None:
         (Moment(tok_s=9, num_decoding=1, read_bytes_s=2e9, bandwidth_share=0.2), "not bound by memory: 20 %"),
         (Moment(tok_s=9, num_decoding=1, read_bytes_s=8e9), "8.0 GB/s; `ktdesk probe --measure` finds what"),
         (Moment(tok_s=9, prompt_tok_s=500, num_prefilling=1), "compute-bound: prompts are read at 500 tok/s"),
-        (Moment(prompt_tok_s=500, num_prefilling=1, peak_share=0.124), "read at 500 tok/s, 12 % of peak"),
+        (Moment(prompt_tok_s=500, num_prefilling=1, peak_share=0.124), "500 tok/s, 12 % of the peak of vectors"),
         (Moment(tok_s=9, num_decoding=1, read_bytes_s=8e9, bandwidth_share=2.0), "though only 4.0 GB/s were measured"),
         (Moment(tok_s=9, num_decoding=1), "decoding"),
     ],
@@ -128,11 +131,7 @@ def test_what_limits_is_said_in_words(moment: Moment, words: str) -> None:
     assert words in limit_words(moment)
 
 
-def test_better_places_for_experts_are_counted() -> None:
-    """The accelerator has two; one of the two most used is not among them."""
-    heat = ExpertHeat([[10, 60, 5, 5], [20, 0, 0, 0]], [[True, True, False, False], [False] * 4])
-    assert heat_words(heat) == (
-        "The most used fifth of all experts takes 60 % of the tokens. The 2 on the accelerator take 70 %; "
-        "1 others are used more."
-    )
+def test_how_uneven_the_use_of_experts_is_is_said() -> None:
+    heat = ExpertHeat([[10, 60, 5, 5], [20, 0, 0, 0]])
+    assert heat_words(heat) == "The most used fifth of all experts takes 60 % of the tokens."
     assert heat_words(ExpertHeat([[0, 0]])) == "No expert was used yet."

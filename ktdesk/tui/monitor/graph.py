@@ -19,12 +19,13 @@ class Graph(Widget):
     DEFAULT_CSS = """
     Graph { height: 4; width: 1fr; padding: 0 1; }
     """
+    title: reactive[str] = reactive("")
     words: reactive[str] = reactive("")
 
     def __init__(self, title: str, ceiling: float | None = None, id: str | None = None) -> None:
         """ceiling: what a full bar is; None: the largest number so far."""
         super().__init__(id=id)
-        self._title = title
+        self.set_reactive(Graph.title, title)
         self.ceiling = ceiling
         self._values: deque[float] = deque(maxlen=HISTORY)
 
@@ -36,7 +37,8 @@ class Graph(Widget):
     def render(self) -> Content:
         width, height = self.size.width, max(1, self.size.height - 1)
         top = self.ceiling or max([*self._values, 1e-9])
-        head = Content.assemble((self._title, "bold"), "  ", (self.words, "$primary"))
+        head = Content.assemble((self.title, "bold"), "  ", (self.words, "$primary"))
+        head = head.truncate(max(1, width), ellipsis=True)
         values = list(self._values)[-width:]
         rows = [bar_row(values, top, row, height).rjust(width) for row in range(height - 1, -1, -1)]
         return Content("\n").join([head, *(Content.styled(row, "$primary") for row in rows)])

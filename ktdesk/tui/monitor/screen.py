@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import ClassVar
 
 import psutil
 from textual import work
 from textual.app import ComposeResult
-from textual.containers import Horizontal, VerticalScroll
+from textual.containers import VerticalScroll
+from textual.content import Content
 from textual.widgets import Static
 
-from ktdesk.amounts import bytes_text, speed_text
+from ktdesk.amounts import bytes_text, counted
 from ktdesk.card_watching import CardWatcher
+from ktdesk.expert_placing import ExpertHeat, Placing, Room, better_placing, rooms_of_a_card
+from ktdesk.server_records import ServerRecord
 from ktdesk.tui.monitor.card_graphs import CardGraphs
 from ktdesk.tui.monitor.graph import Graph
 from ktdesk.tui.monitor.heat_map import HeatMap
+from ktdesk.tui.monitor.placing_words import card_content, exchanges_content, marks_of
+from ktdesk.tui.monitor.server_graphs import ServerGraphs
 from ktdesk.tui.place_screen import PlaceScreen
-from ktdesk.watching import ExpertHeat, Moment, Watcher, heat_words, limit_words, prompt_words
+from ktdesk.watching import Moment, Watcher, heat_words, limit_words
 
 SECONDS_BETWEEN_LOOKS = 1.0
 LOOKS_BETWEEN_HEATS = 5
@@ -27,7 +33,7 @@ NO_SERVER = "No model is loaded: there is nothing to watch. Chat loads one."
 class Everything(VerticalScroll):
     HELP = """What the server does, once a second. The first line says what limits it; the graphs have their newest
 value at the right and their ceiling at the top. Below, each line is a layer and each place an expert, the fuller the
-more tokens went there."""
+more tokens went there; the table says which experts would lie better elsewhere."""
 
 
 class MonitorScreen(PlaceScreen):
@@ -35,18 +41,23 @@ class MonitorScreen(PlaceScreen):
 
     PLACE = "monitor"
     AUTO_FOCUS: ClassVar[str] = "#all"
+    HORIZONTAL_BREAKPOINTS = [(0, "-no-room"), (40, "-narrow"), (72, "-normal"), (120, "-wide")]  # noqa: RUF012
+    VERTICAL_BREAKPOINTS = [(0, "-no-height"), (10, "-short"), (46, "-tall")]  # noqa: RUF012
     DEFAULT_CSS = """
     MonitorScreen {
         #all { height: 1fr; }
         #limit { height: auto; padding: 0 1; text-style: bold; }
         .graphs { height: 4; }
-        #facts, #words { height: auto; padding: 0 1; }
+        #facts, #words, #placing { height: auto; padding: 0 1; }
         #facts { margin-top: 1; }
         #words { margin-top: 1; text-style: bold; }
         &.-narrow .graphs { height: auto; layout: vertical; }
         &.-narrow Graph { width: 100%; }
+        &.-narrow ServerGraphs { grid-size: 1; }
+        &.-wide ServerGraphs { grid-size: 3; }
         &.-tall .graphs { height: 6; }
         &.-tall Graph { height: 6; }
+        &.-tall ServerGraphs { grid-rows: 6; }
     }
     """
 
@@ -60,15 +71,11 @@ class MonitorScreen(PlaceScreen):
     def compose_body(self) -> ComposeResult:
         with Everything(id="all"):
             yield Static(NO_SERVER, id="limit", markup=False)
-            with Horizontal(classes="graphs"):
-                yield Graph("Answers", id="answers")
-                yield Graph("Memory read", 1.0, id="memory")
-            with Horizontal(classes="graphs"):
-                yield Graph("Prompts", id="prompts")
-                yield Graph("Cores", 100.0, id="cores")
+            yield ServerGraphs()
             yield CardGraphs()
             yield Static(id="facts", markup=False)
             yield Static(id="words", markup=False)
+            yield Static(id="placing", markup=False)
             yield HeatMap(id="heat")
 
     @property
@@ -92,10 +99,10 @@ class MonitorScreen(PlaceScreen):
         while True:
             watcher = self._watcher_now()
             moment = None if watcher is None else await asyncio.to_thread(watcher.look)
-            self._show(moment)
+            await self._show(moment)
             await self._show_cards()
             if watcher is not None and moment is not None and self._num_looks % LOOKS_BETWEEN_HEATS == 0:
-                self._show_heat(await asyncio.to_thread(watcher.experts))
+                await self._show_experts(await asyncio.to_thread(watcher.experts))
             self._num_looks += 1
             await asyncio.sleep(SECONDS_BETWEEN_LOOKS)
 
@@ -116,56 +123,42 @@ class MonitorScreen(PlaceScreen):
             self._num_looks = 0
         return self._watcher
 
-    def _show(self, moment: Moment | None) -> None:
+    async def _show(self, moment: Moment | None) -> None:
         limit = self.query_one("#limit", Static)
         if moment is None:
             limit.update(NO_SERVER if self._watcher is None else "The server does not answer.")
             self._clear()
             return
         limit.update(limit_words(moment))
-        self._graph("answers").add(moment.tok_s, f"{moment.tok_s:,.1f} tok/s")
-        self._graph("prompts").add(moment.prompt_tok_s, prompt_words(moment))
-        percents = moment.node_percents
-        mean = sum(percents.values()) / max(len(percents), 1)
-        self._graph("cores").add(mean, cores_words(moment))
-        self._graph("memory").add(self._read_share(moment), memory_words(moment))
+        await self.query_one(ServerGraphs).show(moment)
         self.query_one("#facts", Static).update(facts_words(moment, self.own_percent))
 
     def _clear(self) -> None:
         """What was there is no more: numbers of before would pass for those of now."""
         for graph in self.query(Graph):
             graph.add(0.0, "-")
-        for name in ("#facts", "#words"):
+        for name in ("#facts", "#words", "#placing"):
             self.query_one(name, Static).update("")
-        self.query_one(HeatMap).heat = ExpertHeat()
+        heat_map = self.query_one(HeatMap)
+        heat_map.heat, heat_map.marks = ExpertHeat(), {}
 
-    def _read_share(self, moment: Moment) -> float:
-        """Of the ceiling; where that is unknown, of nothing."""
-        return (moment.bandwidth_share or 0.0) if moment.is_busy else 0.0
-
-    def _show_heat(self, heat: ExpertHeat) -> None:
+    async def _show_experts(self, heat: ExpertHeat) -> None:
+        heat_map, placing = self.query_one(HeatMap), self.query_one("#placing", Static)
         self.query_one("#words", Static).update(heat_words(heat) if heat.rates else "")
-        self.query_one(HeatMap).heat = heat
+        better, rooms = await asyncio.to_thread(lambda: (better_placing(heat), rooms_of_a_card(heat)))
+        placing.update("" if self._watcher is None else self._placing(heat, better, rooms, self._watcher.record))
+        heat_map.heat, heat_map.marks = heat, marks_of(better)
 
-    def _graph(self, name: str) -> Graph:
-        return self.query_one(f"#{name}", Graph)
-
-
-def cores_words(moment: Moment) -> str:
-    """How busy the cores of each node are."""
-    nodes = moment.node_percents
-    if len(nodes) == 1:
-        return f"{next(iter(nodes.values())):.0f} % busy"
-    return ", ".join(f"node {node} {percent:.0f} %" for node, percent in nodes.items())
+    def _placing(self, heat: ExpertHeat, better: Placing | None, rooms: list[Room], record: ServerRecord) -> Content:
+        name = profile_name(record.path)
+        if better is not None:
+            return exchanges_content(heat, better, record.options, name, self.size.width - 2)
+        return card_content(heat, rooms, name) if heat.total and heat.resident is None else Content("")
 
 
-def memory_words(moment: Moment) -> str:
-    """While it decodes; what was read last is no rate of now."""
-    if not moment.is_busy or moment.read_bytes_s is None:
-        return "-"
-    ceiling = moment.ceiling_bytes_s
-    read = speed_text(moment.read_bytes_s)
-    return read if ceiling is None else f"{read} of {speed_text(ceiling)}"
+def profile_name(model_path: str) -> str:
+    """Of the record of how experts are used, as `ktdesk profile ls use` has it."""
+    return Path(model_path).name.removesuffix(".gguf").lower()
 
 
 def facts_words(moment: Moment, own_percent: float) -> str:
@@ -177,7 +170,7 @@ def facts_words(moment: Moment, own_percent: float) -> str:
     return "\n".join(
         [
             f"Requests    {moment.num_decoding} answering, {moment.num_prefilling} reading their prompt, "
-            f"{moment.num_waiting} waiting; {moment.num_open_requests} connections",
+            f"{moment.num_waiting} waiting; {counted(moment.num_open_requests, 'connection')}",
             f"Prefixes    {found}{ram if moment.ram_limit_bytes else ''}",
             f"Memory      the server has {bytes_text(moment.resident_bytes)}; "
             f"{bytes_text(moment.available_bytes)} are available",

@@ -67,6 +67,7 @@ def test_prompts_are_held_against_the_peak_of_what_computes_them(
     numbers = numbers_after_an_answer(quantized_model, replace(HOW, config=config, data_folder=measured_folder))
     done = numbers["prefill_operations_per_second"]
     assert done > 0
+    assert numbers["prefill_on_tiles"] == (isa == "amx")
     if isa == "amx":
         assert numbers["prefill_peak_share"] == pytest.approx(done / TILE_PEAK)
     elif isa == WIDEST_VECTORS:

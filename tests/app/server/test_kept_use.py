@@ -16,10 +16,12 @@ from running import RunKtdesk
 
 from ktdesk.expert_use import keep_use, kept_uses, use_folder
 from ktdesk.server.opening import OpenSettings, open_model
+from ktdesk.server.own_routes import expert_facts
 from ktdesk.server.served_model import ServedModel
 from ktdesk.server.settings import ServerSettings
 from ktdesk_engine.config import EngineConfig, Request, SamplingConfig
 from ktdesk_engine.engine import Engine
+from ktdesk_engine.placement_rules import Rule
 
 TinyPath = Callable[[str], Path]
 CONFIG = EngineConfig(compute="float32", num_threads=1, context=128)
@@ -68,6 +70,20 @@ def test_experts_on_an_accelerator_follow_what_was_kept(tiny_model: TinyPath, tm
     assert after.sum() == before.sum() == 5
     best = np.argsort(-record.rates, axis=None, kind="stable")[:5]
     np.testing.assert_array_equal(np.flatnonzero(after), np.sort(best))
+
+
+def test_what_places_depend_on_is_told_to_who_would_move_experts(tiny_model: TinyPath) -> None:
+    rule = Rule(r"blk\.1\.ffn_(gate|up|down)_exps", "cpu")
+    hybrid = config(accelerator="host-thread", accelerator_experts=2, placement_rules=(rule,), stream_prompts=False)
+    facts = {}
+    for name, settings in (("cpu", CONFIG), ("hybrid", hybrid)):
+        with Engine.load(tiny_model("qwen3moe"), settings) as engine:
+            facts[name] = expert_facts(engine.experts)
+    assert np.shape(facts["cpu"]["rates"]) == np.shape(facts["hybrid"]["resident"])
+    assert [facts[name]["blocks"] for name in facts] == [[0, 1, 2]] * 2
+    assert (facts["cpu"]["resident"], facts["cpu"]["fixed_layers"]) == (None, [])
+    assert (np.sum(facts["hybrid"]["resident"]), facts["hybrid"]["fixed_layers"]) == (2, [1])
+    assert facts["cpu"]["slot_bytes"] == facts["hybrid"]["slot_bytes"] > 0
 
 
 def test_all_that_fit_still_fit_when_they_are_chosen_anew(tiny_model: TinyPath, tmp_path: Path) -> None:
