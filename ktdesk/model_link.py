@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from ktdesk.errors import AppError
-from ktdesk.options import EngineOptions, changed_options
+from ktdesk.options import EngineOptions, changed_options, options_with
 from ktdesk.server_answers import facts_of
-from ktdesk.server_records import ServerRecord, running_servers, stop_server
+from ktdesk.server_records import STOPS, ServerRecord, running_servers, stop_server
 from ktdesk.settings import KEY_VARIABLE, Settings
 from ktdesk.starting import StartedServer, only_starter
 
 LOOK_SECONDS = 5.0
 """A server that does not say how it is for so long is gone."""
 KEEP_ALIVE_SECONDS = 600.0
+SECONDS_BETWEEN_LOOKS = 0.05
+LAST_LINES = 20
+"""Of a log, in which its end is looked for."""
 Stage = Literal["none", "starting", "loading", "ready", "failed", "gone"]
+STOPPED_HERE = "it was stopped here"
+END_SECONDS = 20.0
+"""For a server that was told to stop to finish its answers and leave the memory."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +42,8 @@ class LinkState:
     """Why it is not there, where it failed or went away."""
     context: int = 0
     """Tokens; 0 until it is ready."""
+    was_told: bool = False
+    """It is gone, or about to go, because somebody wanted that: `reason` says who, as far as that is known."""
 
     @property
     def is_ready(self) -> bool:
@@ -53,6 +62,8 @@ class ModelLink:
         self._keep_alive_seconds = keep_alive_seconds
         self._record: ServerRecord | None = None
         self._started: StartedServer | None = None
+        self._ending: ServerRecord | None = None
+        """It was told to stop, and may still have its memory."""
         self._turn = 0
         self._lock = threading.Lock()
         self.options = EngineOptions()
@@ -76,7 +87,7 @@ class ModelLink:
             self._turn += 1
             self._forget_started()
             self._record = record
-            self.options = EngineOptions()
+            self.options = options_with(record.changed)
             self.state = LinkState("loading", record.model, record.url, record.path)
         return self.look()
 
@@ -125,18 +136,38 @@ class ModelLink:
             self.state = LinkState()
         return self.state
 
-    def stop_server(self, limit_seconds: float = 20.0) -> LinkState:
-        """Ends the server that has the model."""
+    def stop_server(self, limit_seconds: float = END_SECONDS) -> LinkState:
+        """Ends the server that has the model. From now on nothing is asked of it; returns once it is gone."""
         record = self._record
-        if record is not None and record.is_alive:
-            stop_server(record, limit_seconds)
-        return self.leave()
+        if record is None:
+            return self.leave()
+        with self._lock:
+            self._turn += 1
+            self._forget_started()
+            self._record, self._ending = None, record
+            self.state = replace(self.state, stage="gone", reason=STOPPED_HERE, was_told=True)
+        self.stop_other(record, limit_seconds)
+        return self.state
+
+    def stop_other(self, record: ServerRecord, limit_seconds: float = END_SECONDS) -> bool:
+        """Ends any server of this user. Whether it is gone."""
+        try:
+            return not record.is_alive or stop_server(record, limit_seconds)
+        except ProcessLookupError:
+            return True
+
+    def start_anew(self, path: Path, options: EngineOptions) -> LinkState:
+        """With other options: the server that has the model now is stopped first, so that there is room."""
+        if self._record is not None:
+            self.stop_server()
+        return self.start(path, options)
 
     def restart(self) -> LinkState:
         """The same model again, after its server failed or went away."""
         return self.start(Path(self.state.path), self.options)
 
     def _start(self, path: Path, turn: int, *, guards_memory: bool) -> LinkState:
+        self._await_end()
         with only_starter(self._settings):
             record = self._fitting(path)
             if record is None:
@@ -159,23 +190,37 @@ class ModelLink:
         for record in self.servers():
             is_fit = record.changed == wanted if wanted else record.is_for_all
             with suppress(OSError):
-                if is_fit and os.path.samefile(path, record.path) and not record.needs_key:
+                if is_fit and os.path.samefile(path, record.path) and not record.needs_key and _takes_requests(record):
                     return record
         return None
+
+    def _await_end(self) -> None:
+        """Of a server that was told to stop: two models at a time may be too much."""
+        ending = self._ending
+        deadline = time.monotonic() + END_SECONDS
+        while ending is not None and ending.is_alive and time.monotonic() < deadline:
+            time.sleep(SECONDS_BETWEEN_LOOKS)
+        self._ending = None
 
     def _seen(self, record: ServerRecord, facts: dict[str, Any] | None) -> LinkState:
         now = replace(self.state, model=record.model, url=record.url, path=record.path)
         if facts is None:
-            return now if record.is_alive and now.is_waiting else replace(now, stage="gone", reason=self._last_words())
+            if record.is_alive and now.is_waiting:
+                return now
+            if now.was_told:
+                return now
+            said = end_in_log(Path(record.log))
+            return replace(now, stage="gone", reason=said or self._last_words(), was_told=bool(said))
         stage, percent = str(facts.get("status")), float(facts.get("percent", 0.0))
         if stage == "ready":
             context = now.context or self._context(record)
-            return replace(now, stage="ready", percent=100.0, reason="", context=context)
+            return replace(now, stage="ready", percent=100.0, reason="", context=context, was_told=False)
         if stage == "loading":
             return replace(now, stage="loading", percent=percent, reason="")
         if stage == "failed":
             return replace(now, stage="failed", reason=str(facts.get("reason", "it did not say why")))
-        return replace(now, stage="gone", reason="it was told to stop")
+        self._ending = record
+        return replace(now, stage="gone", reason=str(facts.get("reason") or "it was told to stop"), was_told=True)
 
     def _context(self, record: ServerRecord) -> int:
         facts = facts_of(record.url, "/ktdesk/model", LOOK_SECONDS, self.api_key)
@@ -199,3 +244,17 @@ class ModelLink:
         if self._started is not None:
             self._started.forget()
         self._started = None
+
+
+def _takes_requests(record: ServerRecord) -> bool:
+    """One that was told to stop, or hangs, does not."""
+    facts = facts_of(record.url, "/health", LOOK_SECONDS)
+    return facts is not None and facts.get("status") in ("ready", "loading")
+
+
+def end_in_log(log: Path) -> str:
+    """Why a server stopped, where it was meant to; else empty."""
+    with suppress(OSError):
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-LAST_LINES:]
+        return next((line.partition(STOPS)[2] for line in reversed(lines) if STOPS in line), "")
+    return ""

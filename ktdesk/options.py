@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
@@ -276,3 +277,9 @@ def changed_options(options: EngineOptions) -> dict[str, Any]:
         for field in fields(options)
         if getattr(options, field.name) != field.default
     }
+
+
+def options_with(changed: Mapping[str, Any]) -> EngineOptions:
+    """From what `changed_options` gave, perhaps in an older version: what is no option any more is left out."""
+    names = {field.name for field in fields(EngineOptions)}
+    return EngineOptions(**{name: value for name, value in changed.items() if name in names})

@@ -50,9 +50,33 @@ def load_figures(data_folder: Path, model: Path) -> list[Figures]:
 def as_lines(figures: Sequence[Figures]) -> list[str]:
     """One a way to compute, the least loss first, for people."""
     return [
-        on_one_line(f"{_how(one)}: mean KL {one['mean_kl']:.2g} nats, same likeliest token {one['top1']:.1%}")
-        for one in sorted(figures, key=lambda one: float(one["mean_kl"]))
+        on_one_line(f"{_how(one)}: {cost_words(one)}") for one in sorted(figures, key=lambda one: float(one["mean_kl"]))
     ]
+
+
+def cost_words(one: Figures) -> str:
+    return f"mean KL {one['mean_kl']:.2g} nats, same likeliest token {one['top1']:.1%}"
+
+
+def figure_of(
+    figures: Sequence[Figures],
+    compute: str = "auto",
+    cache_type: str | None = None,
+    defer: str = "0",
+    experts: int | None = None,
+) -> Figures | None:
+    """Of what these options compute; None where that was not measured. What is not given is as usual."""
+    computes = ("mixed", "int8") if compute == "auto" else (compute,)
+    cache = cache_type or ("float32" if compute == "float32" else "f16")
+    found = [
+        one
+        for one in figures
+        if one["compute"] in computes
+        and one["cache_type"] == cache
+        and str(one["defer"] or 0) == defer
+        and one["experts_used"] == experts
+    ]
+    return min(found, key=lambda one: computes.index(one["compute"]), default=None)
 
 
 def _how(one: Figures) -> str:

@@ -18,6 +18,9 @@ from ktdesk.errors import UsageError
 from ktdesk.server_answers import facts_of
 from ktdesk.settings import Settings
 
+STOPS = "it stops: "
+"""In a server's log, before the reason."""
+
 
 @dataclass(frozen=True)
 class ServerRecord:

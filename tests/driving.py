@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 from textual.pilot import Pilot
 
-from ktdesk.model_link import LinkState
+from ktdesk.model_link import STOPPED_HERE, LinkState
 from ktdesk.options import EngineOptions
 from ktdesk.server_records import ServerRecord
 from ktdesk.settings import Settings
@@ -28,11 +29,13 @@ class FakeLink:
         self.api_key: str | None = None
         self.options = EngineOptions()
         self.record: ServerRecord | None = None
+        self.others: list[ServerRecord] = []
+        """That run, too."""
         self.done: list[str] = []
         """What was asked of it."""
 
     def servers(self) -> list[ServerRecord]:
-        return []
+        return [*self.others, *([] if self.record is None else [self.record])]
 
     def attach_if_any(self) -> LinkState:
         return self.state
@@ -61,7 +64,19 @@ class FakeLink:
 
     def stop_server(self, limit_seconds: float = 20.0) -> LinkState:
         self.done.append("stop")
-        return self.leave()
+        self.record = None
+        self.state = replace(self.state, stage="gone", reason=STOPPED_HERE, was_told=True)
+        return self.state
+
+    def stop_other(self, record: ServerRecord) -> bool:
+        self.done.append(f"stop {record.port}")
+        self.others.remove(record)
+        return True
+
+    def start_anew(self, path: Path, options: EngineOptions) -> LinkState:
+        self.done.append(f"anew {path}")
+        self.options = options
+        return self.state
 
 
 def make_app(link: object | None = None, home: str | None = None, first_place: str | None = "chat") -> KtdeskApp:

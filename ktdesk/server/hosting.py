@@ -47,6 +47,7 @@ class ModelHost:
         self._tell = tell
         self._guard = guard
         self._is_stopping = False
+        self._stop_reason: str | None = None
         self._places: dict[Path, Place] = {}
         self._line = Line()
         self._lock = threading.Lock()
@@ -83,7 +84,7 @@ class ModelHost:
     def health(self) -> Health:
         """Ready where one model is; or where none is loaded now, and one will be for who asks."""
         if self._is_stopping:
-            return Health("stopping", 100.0)
+            return Health("stopping", 100.0, self._stop_reason)
         if self._first is not None:
             return self._first.health
         if self.failure is not None:
@@ -223,7 +224,9 @@ class ModelHost:
             self._line.wake()
         self._loader.submit(self._close, [place])
 
-    def stop_accepting(self) -> None:
+    def stop_accepting(self, reason: str = "") -> None:
+        """The first reason counts."""
+        self._stop_reason = self._stop_reason or reason or None
         self._is_stopping = True
 
     def close(self, finish_seconds: float | None = None) -> None:

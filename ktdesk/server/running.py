@@ -21,6 +21,7 @@ from ktdesk.server.hosting import ModelHost
 from ktdesk.server.metrics import Metrics
 from ktdesk.server.settings import ServerSettings
 from ktdesk.server.slow_clients import Connection, SlowClients, most_connections
+from ktdesk.server_records import STOPS
 
 log = logging.getLogger("ktdesk.server")
 BACKLOG = 256
@@ -28,6 +29,7 @@ TICKS_BETWEEN_SAVES = 600
 """Of how experts are used: a minute, which a server that is killed may lose."""
 CANCEL_SECONDS = 2.0
 """For answers to end that were cancelled."""
+BY_SIGNAL = "it was told to stop, by `ktdesk stop` or another program"
 
 
 def listening_socket(settings: ServerSettings) -> socket.socket:
@@ -80,7 +82,7 @@ class Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self.force_exit = self.should_exit
-        self.stop()
+        self.stop(BY_SIGNAL)
 
     async def on_tick(self, counter: int) -> bool:
         """Ten times a second: whether to end."""
@@ -93,12 +95,13 @@ class Server(uvicorn.Server):
         if self._host.health.stage == "loading":
             self._metrics.note_use()
         elif limit is not None and not self.should_exit and self._metrics.idle_seconds > limit:
-            log.info("nobody asked for %g s", limit)
-            self.stop()
+            self.stop(f"nobody asked it for {limit:g} s")
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """The engines end the answers whose time is up, and tell those who read them, while uvicorn waits for these."""
+        if self._host.health.reason:
+            log.info("%s%s", STOPS, self._host.health.reason)
         loop = asyncio.get_running_loop()
         closing = loop.run_in_executor(None, self._host.close)
         await super().shutdown(sockets)
@@ -106,9 +109,9 @@ class Server(uvicorn.Server):
             await loop.run_in_executor(None, self._host.close, 0.0)
         await closing
 
-    def stop(self) -> None:
-        """From any thread."""
-        self._host.stop_accepting()
+    def stop(self, reason: str = "") -> None:
+        """From any thread. reason: for those who wonder where it is."""
+        self._host.stop_accepting(reason)
         self.should_exit = True
 
 

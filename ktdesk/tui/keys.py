@@ -26,6 +26,7 @@ WRITING = "Writing"
 MESSAGES = "Messages"
 CONVERSATIONS = "Conversations"
 SERVER = "Server"
+SERVERS = "Other servers"
 
 KEYS: dict[str, Key] = {
     "app.help": Key("f1", "Help", EVERYWHERE),
@@ -66,6 +67,8 @@ KEYS: dict[str, Key] = {
     "server.start": Key("enter", "Start again", SERVER),
     "server.copy": Key("c", "Copy the lines", SERVER),
     "server.next": Key("n", "Next client", SERVER),
+    "server.options": Key("o", "Other options", SERVER),
+    "servers.stop": Key("delete", "Stop it", SERVERS),
     "setup.back": Key("escape", "Back", "Setup"),
     "setup.next": Key("enter", "Go ahead", "Setup"),
     "settings.rebind": Key("enter", "Bind anew", "Settings"),

@@ -111,6 +111,8 @@ def link_words(state: LinkState | None) -> tuple[str, str]:
         "loading": (f"{state.model} loads {state.percent:.0f} %", "warning"),
         "ready": (f"● {state.model}", "success"),
         "failed": (f"✗ {state.model} failed", "error"),
-        "gone": (f"✗ {state.model} is gone", "error"),
+        "gone": (f"○ {state.model} was stopped", "warning")
+        if state.was_told
+        else (f"✗ {state.model} is gone", "error"),
     }
     return words[state.stage]

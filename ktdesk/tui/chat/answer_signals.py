@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ class AnswerSignals:
     def tell(self) -> None:
         """On the reading thread: wakes the app once for all that came since it looked."""
         if not self._changed.is_set() or self._is_over:
-            self._loop.call_soon_threadsafe(self._set)
+            with suppress(RuntimeError):  # the app has left
+                self._loop.call_soon_threadsafe(self._set)
 
     def look(self) -> None:
         """The app takes what is there: what comes from now on wakes it again."""

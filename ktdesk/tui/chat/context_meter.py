@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from textual.content import Content
 from textual.reactive import reactive
 from textual.widget import Widget
 
+from ktdesk.conversations.messages import Message
+
 BAR_CELLS = 12
 NEARLY_FULL = 0.85
+
+LETTERS_PER_TOKEN = 4
+
+
+def num_tokens_of(path: Sequence[Message], letters: int) -> int:
+    """Counted by the server as far as it was, and guessed for the rest, and for letters more."""
+    num_tokens = 0
+    for message in reversed(path):
+        if message.measured.num_prompt_tokens:
+            num_tokens = message.measured.num_tokens
+            break
+        letters += len(message.content) + sum(len(item.text) for item in message.attachments)
+    return num_tokens + letters // LETTERS_PER_TOKEN
 
 
 class ContextMeter(Widget):

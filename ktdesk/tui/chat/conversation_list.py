@@ -16,6 +16,7 @@ from textual.message import Message
 from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
+from ktdesk.amounts import counted
 from ktdesk.conversations.messages import Summary
 from ktdesk.conversations.search import MARK_BEGIN, MARK_END, Hit
 from ktdesk.tui.keys import binding
@@ -139,7 +140,7 @@ def ids_of(option: Option) -> tuple[int, int | None]:
 
 def _summary_text(item: Summary) -> Content:
     tags = "".join(f" #{tag}" for tag in item.tags)
-    rest = Content.styled(f"{_when(item.changed)}, {item.num_messages} messages{harmless(tags)}", "dim")
+    rest = Content.styled(f"{_when(item.changed)}, {counted(item.num_messages, 'message')}{harmless(tags)}", "dim")
     return Content(harmless(item.title)) + Content("\n") + rest
 
 

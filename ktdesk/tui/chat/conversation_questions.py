@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ktdesk.amounts import counted
 from ktdesk.conversations.messages import Conversation
 from ktdesk.tui.markdown.harmless import harmless
 
@@ -36,7 +37,8 @@ async def ask_tags(app: KtdeskApp, conversation: Conversation, known: Sequence[s
 async def may_delete(app: KtdeskApp, conversation: Conversation) -> bool:
     from ktdesk.tui.widgets.dialog import Confirmation
 
-    text = f"“{harmless(conversation.title)}” and its {len(conversation.messages)} messages cannot be brought back."
+    count = counted(len(conversation.messages), "message")
+    text = f"“{harmless(conversation.title)}” and its {count} cannot be brought back."
     is_wanted = await app.push_screen_wait(Confirmation("Delete a conversation", text, "Delete"))
     return bool(is_wanted)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from textual import on
 from textual.app import ComposeResult
@@ -12,6 +12,10 @@ from textual.widgets import Button, Input, Label, Select, Static, TextArea
 from ktdesk.errors import UsageError
 from ktdesk.tui.chat.requests import LEAVE_OUT, SETTINGS, STARTING_PRESETS, THINK, setting_of, setting_text, tools_of
 from ktdesk.tui.widgets.dialog import Dialog, buttons
+
+if TYPE_CHECKING:
+    from ktdesk.tui.app import KtdeskApp
+    from ktdesk.tui.chat.session import ChatSession
 
 THINK_CHOICES = [("as the model's template has it", ""), ("think first", "1"), ("do not think", "0")]
 LEAVE_OUT_CHOICES = [("say so and stop", "0"), ("leave the oldest messages out", "1")]
@@ -118,6 +122,16 @@ class ChatOptionsDialog(Dialog[ChatOptions]):
         tools = self.query_one("#tools", TextArea).text
         tools_of(tools)
         return ChatOptions(self.query_one("#system", TextArea).text, sampling, tools, preset)
+
+
+async def ask_options(app: KtdeskApp, session: ChatSession, presets: dict[str, dict[str, float]]) -> ChatOptions | None:
+    """Of the open conversation, or of the next one."""
+    now = session.conversation
+    if now is None:
+        options = ChatOptions(session.draft_system, session.draft_sampling, session.draft_tools)
+    else:
+        options = ChatOptions(now.system, now.sampling, now.tools)
+    return await app.push_screen_wait(ChatOptionsDialog(options, presets))
 
 
 def _text_field(text: str, name: str) -> TextArea:

@@ -14,15 +14,15 @@ from textual.content import Content
 from textual.widgets import Static
 
 from ktdesk.conversations.errors import ConversationError
-from ktdesk.conversations.messages import Attachment, Conversation, Message
-from ktdesk.errors import AppError, ServerGoneError
-from ktdesk.tui.chat.answer_signals import AnswerSignals
+from ktdesk.conversations.messages import Attachment, Message
+from ktdesk.errors import AppError
+from ktdesk.tui.chat.answers import Answers
+from ktdesk.tui.chat.attached import Attached
 from ktdesk.tui.chat.composer import Composer
-from ktdesk.tui.chat.context_meter import ContextMeter
+from ktdesk.tui.chat.context_meter import ContextMeter, num_tokens_of
+from ktdesk.tui.chat.conversation_jobs import ConversationJobs
 from ktdesk.tui.chat.conversation_list import ConversationList
-from ktdesk.tui.chat.conversation_questions import ask_import, ask_tags, ask_title, export, import_into, may_delete
-from ktdesk.tui.chat.copying import copy
-from ktdesk.tui.chat.entry import duration
+from ktdesk.tui.chat.message_jobs import MessageJobs
 from ktdesk.tui.chat.transcript import Transcript
 from ktdesk.tui.chat.welcome import Welcome
 from ktdesk.tui.keys import binding
@@ -34,12 +34,13 @@ if TYPE_CHECKING:
     from ktdesk.model_link import LinkState
     from ktdesk.tui.chat.session import ChatSession
 
-MAX_SHARE = 0.05
-"""Of one core, that pictures of a streaming answer may take: slower ones come less often."""
-LETTERS_PER_TOKEN = 4
+WIDE = 130
+"""From here on the conversations are listed from the beginning."""
 
 
 class ChatScreen(PlaceScreen):
+    """What is done with messages, conversations and answers, each has an object of its own for."""
+
     PLACE = "chat"
     BINDINGS: ClassVar[list[BindingType]] = [
         binding("chat.stop", "stop"),
@@ -58,8 +59,6 @@ class ChatScreen(PlaceScreen):
         #body { layout: horizontal; }
         #main { width: 1fr; }
         #title { height: 1; padding: 0 1; text-style: bold; color: $foreground; }
-        #attached { height: auto; padding: 0 2; color: $primary; display: none; }
-        #attached.-shown { display: block; }
         #main.-empty Transcript, #main.-empty #title { display: none; }
         #main Welcome { display: none; }
         #main.-empty Welcome { display: block; }
@@ -70,10 +69,11 @@ class ChatScreen(PlaceScreen):
 
     def __init__(self) -> None:
         super().__init__()
-        self._attachments: list[Attachment] = []
-        self._edited: Message | None = None
-        self._is_wanted = False
-        """An answer is asked for, but the model was not ready yet."""
+        self._session: ChatSession | None = None
+        self._is_left = False
+        self.messages = MessageJobs(self)
+        self.conversations = ConversationJobs(self)
+        self.answers = Answers(self)
 
     def compose_body(self) -> ComposeResult:
         yield ConversationList()
@@ -82,20 +82,30 @@ class ChatScreen(PlaceScreen):
             yield Transcript(unfolds_reasoning=self.ktdesk.preferences.show_reasoning)
             yield Welcome()
             yield FailureBar()
-            yield Static(id="attached", markup=False)
+            yield Attached()
             yield Composer()
             yield ContextMeter()
 
     def on_mount(self) -> None:
-        self._session: ChatSession | None = None
         self.query_one(Composer).focus()
         self.watch(self.app, "link_state", self._link_changed)
-        self.query_one(ConversationList).set_class(self.app.size.width >= 130, "-shown")
-        self.call_after_refresh(self._list_conversations)
+        self.query_one(ConversationList).set_class(self.app.size.width >= WIDE, "-shown")
+        self.call_after_refresh(self.conversations.refill)
 
     def on_unmount(self) -> None:
+        """An answer that comes is stopped, and kept as far as it came."""
+        self._is_left = True
         if self._session is not None:
             self._session.close()
+
+    @property
+    def is_there(self) -> bool:
+        """Something can be shown: the app is not about to end."""
+        return not self._is_left and bool(self.query(Transcript))
+
+    @property
+    def has_session(self) -> bool:
+        return self._session is not None
 
     @property
     def session(self) -> ChatSession:
@@ -112,23 +122,19 @@ class ChatScreen(PlaceScreen):
 
     @on(Composer.Sent)
     def _send(self, event: Composer.Sent) -> None:
+        attached, edited = self.query_one(Attached), self.messages.edited
         if self.session.is_answering:
-            self.notify("An answer still comes: Escape stops it.", severity="warning")
-            return
-        if not event.text and not self._attachments:
+            self.warn_of_answer()
+        elif not event.text and not attached.items:
             self._take_first_step()
-            return
-        edited, self._edited = self._edited, None
-        attachments, self._attachments = self._attachments, []
-        if not self._kept(lambda: self._keep_question(edited, event.text, attachments)):
-            self._edited, self._attachments = edited, attachments
-            return
-        self.query_one(Composer).clear()
-        self._show_attachments()
-        self._show_conversation()
-        self._answer_unless_tools_wait()
+        elif self.kept(lambda: self._keep_question(edited, event.text, attached.items)):
+            self.messages.edited = None
+            attached.set_items()
+            self.query_one(Composer).clear()
+            self.show_conversation()
+            self.answers.ask_unless_tools_wait()
 
-    def _keep_question(self, edited: Message | None, text: str, attachments: list[Attachment]) -> None:
+    def _keep_question(self, edited: Message | None, text: str, attachments: tuple[Attachment, ...]) -> None:
         if edited is not None:
             self.session.edit(edited, text)
         else:
@@ -136,35 +142,26 @@ class ChatScreen(PlaceScreen):
 
     def action_stop(self) -> None:
         """Stops the answer; where none comes, goes between message and messages."""
-        self._is_wanted = False
+        self.answers.is_wanted = False
+        composer = self.query_one(Composer)
         if self.session.is_answering:
             self.session.stop()
-        elif self._edited is not None:
-            self._edited = None
-            self.query_one(Composer).clear()
-            self._show_doing("")
-        elif self.query_one(Composer).has_focus and self.session.conversation is not None:
+        elif self.messages.stop_editing():
+            pass
+        elif composer.has_focus and self.session.conversation is not None:
             self.query_one(Transcript).focus()
         else:
-            self.query_one(Composer).focus()
+            composer.focus()
 
     def action_new_chat(self) -> None:
-        self._edited = None
-        if self._kept(self.session.begin):
-            self._show_conversation()
-            self._list_conversations()
+        self.messages.edited = None
+        if self.kept(self.session.begin):
+            self.show_conversation()
+            self.conversations.refill()
         self.query_one(Composer).focus()
 
     def action_toggle_list(self) -> None:
-        """Shows the conversations, goes there, or hides them."""
-        listed = self.query_one(ConversationList)
-        if listed.has_class("-shown") and listed.has_focus_within:
-            listed.remove_class("-shown")
-            self.query_one(Composer).focus()
-            return
-        listed.add_class("-shown")
-        self._list_conversations()
-        listed.focus_list()
+        self.conversations.show_list()
 
     def action_search(self) -> None:
         listed = self.query_one(ConversationList)
@@ -175,7 +172,7 @@ class ChatScreen(PlaceScreen):
         """Another answer to the last question."""
         conversation = self.session.conversation
         if conversation is not None and conversation.path and not self.session.is_answering:
-            self._answer()
+            self.answers.ask()
 
     def action_toggle_reasoning(self) -> None:
         transcript = self.query_one(Transcript)
@@ -189,317 +186,75 @@ class ChatScreen(PlaceScreen):
         path = await self.app.push_screen_wait(FileQuestion("Attach a file of text"))
         if path is not None:
             try:
-                self._attachments.append(await asyncio.to_thread(read_attachment, path))
+                self.query_one(Attached).add(await asyncio.to_thread(read_attachment, path))
             except (AppError, OSError) as error:
                 self.tell(error)
-            self._show_attachments()
+            self.show_context()
 
     @work
     async def action_options(self) -> None:
-        from ktdesk.tui.chat.options_dialog import ChatOptions, ChatOptionsDialog
+        from ktdesk.tui.chat.options_dialog import ask_options
 
-        session, presets = self.session, self.ktdesk.preferences.presets
-        now = session.conversation
-        if now is None:
-            options = ChatOptions(session.draft_system, session.draft_sampling, session.draft_tools)
-        else:
-            options = ChatOptions(now.system, now.sampling, now.tools)
-        chosen = await self.app.push_screen_wait(ChatOptionsDialog(options, presets))
+        presets = self.ktdesk.preferences.presets
+        chosen = await ask_options(self.ktdesk, self.session, presets)
         if chosen is None:
             return
-        self._kept(lambda: session.describe(chosen.system, chosen.sampling, chosen.tools))
+        self.kept(lambda: self.session.describe(chosen.system, chosen.sampling, chosen.tools))
         if chosen.saved_preset:
             self.ktdesk.change_preferences(presets={**presets, chosen.saved_preset: chosen.sampling})
 
     @work
     async def action_export(self) -> None:
-        conversation = self.session.conversation
-        if conversation is None:
-            self.notify("There is no conversation to export yet.", severity="warning")
-            return
-        try:
-            paths = await export(self.ktdesk, conversation)
-        except OSError as error:
-            self.tell(error)
-            return
-        if paths:
-            self.notify("\n".join(map(str, paths)), title="Exported", markup=False)
+        await self.conversations.export()
 
     @work
     async def action_import_chats(self) -> None:
-        path = await ask_import(self.ktdesk)
-        if path is None:
-            return
-        try:
-            count = await asyncio.to_thread(import_into, self.session.store, path)
-        except (AppError, OSError) as error:
-            self.tell(error, next_step="Nothing of what was there has changed.")
-            return
-        self.notify(f"{count:,} conversations were imported.")
-        self.query_one(ConversationList).add_class("-shown")
-        self._list_conversations()
+        await self.conversations.take_in()
 
     @on(Composer.LongPaste)
     def _attach_paste(self, event: Composer.LongPaste) -> None:
-        number = sum(item.name.startswith("pasted text") for item in self._attachments) + 1
-        self._attachments.append(Attachment(f"pasted text {number}", event.text))
-        self._show_attachments()
+        self.query_one(Attached).add_paste(event.text)
+        self.show_context()
 
     @on(Composer.Changed)
     def _count_typed(self) -> None:
-        self._show_context()
-
-    # Messages
+        self.show_context()
 
     @on(Transcript.Asked)
     def _do_with_message(self, event: Transcript.Asked) -> None:
-        jobs: dict[str, Callable[[], None]] = {
-            "copy": lambda: self._copy(event.message.content, "The message"),
-            "copy_code": lambda: self._copy_code(event),
-            "again": lambda: self._again(event.message),
-            "edit": lambda: self._edit(event.message),
-            "fork": lambda: self._fork(event.message),
-            "older": lambda: self._show_version(event.message, -1),
-            "newer": lambda: self._show_version(event.message, 1),
-            "delete": lambda: self._cut(event.message),
-        }
-        if event.what in ("copy", "copy_code") or not self.session.is_answering:
-            jobs[event.what]()
-        else:
-            self.notify("An answer still comes: Escape stops it.", severity="warning")
-
-    def _copy(self, text: str, what: str) -> None:
-        said = copy(self.app, text, self.ktdesk.settings.data_folder)
-        self.notify(said, title=f"{what} was copied", markup=False)
-
-    def _copy_code(self, event: Transcript.Asked) -> None:
-        codes = [event.code] if event.code else self.query_one(Transcript).codes_of(event.message)
-        if codes:
-            self._copy(codes[-1], "The block of code")
-        else:
-            self.notify("There is no block of code in this message.", severity="warning")
-
-    def _again(self, message: Message) -> None:
-        """For an answer, or for what answers a question."""
-        conversation = self.session.conversation
-        assert conversation is not None
-        if self._kept(lambda: self.session.store.set_tip(conversation, message.message_id)):
-            self._answer()
-
-    def _edit(self, message: Message) -> None:
-        if message.role == "assistant":
-            self.notify("Answers cannot be edited: edit the question, or ask again.", severity="warning")
-            return
-        self._edited = message
-        composer = self.query_one(Composer)
-        composer.text = message.content
-        composer.move_cursor(composer.document.end)
-        composer.focus()
-        self._show_doing("editing: Enter sends another version, Escape leaves it")
-
-    def _fork(self, message: Message) -> None:
-        if self._kept(lambda: self.session.fork(message)):
-            self._show_conversation()
-            self._list_conversations()
-            self.notify("This is a new conversation; the other is as it was.")
-
-    def _cut(self, message: Message) -> None:
-        if self._kept(lambda: self.session.cut(message)):
-            self._show_conversation()
-
-    def _show_version(self, message: Message, step: int) -> None:
-        if self._kept(lambda: self.session.show_version(message, step)):
-            self._show_conversation(keep_place=True)
-
-    # Conversations
+        self.messages.do(event)
 
     @on(ConversationList.Opened)
     def _open(self, event: ConversationList.Opened) -> None:
-        self._edited = None
-        if not self._kept(lambda: self.session.open(event.conversation_id)):
-            return
-        conversation = self.session.conversation
-        if conversation is not None and event.message_id in conversation.messages:
-            tip = conversation.newest_tip(event.message_id)
-            self._kept(lambda: self.session.store.set_tip(conversation, tip))
-        self._show_conversation()
-        transcript = self.query_one(Transcript)
-        if event.message_id:
-            transcript.focus()
-            self.call_after_refresh(transcript.choose, event.message_id)
-        else:
-            self.query_one(Composer).focus()
-        if self.app.size.width < 100:
-            self.query_one(ConversationList).remove_class("-shown")
+        self.messages.edited = None
+        self.conversations.open(event)
 
     @on(ConversationList.Searched)
     def _search(self, event: ConversationList.Searched) -> None:
-        self._list_conversations()
+        self.conversations.refill()
 
     @on(ConversationList.Asked)
-    async def _do_with_conversation(self, event: ConversationList.Asked) -> None:
-        found: list[Conversation | None] = []
-        self._kept(lambda: found.append(self.session.store.load(event.conversation_id)))
-        current = self.session.conversation
-        is_open = current is not None and current.conversation_id == event.conversation_id
-        conversation = current if is_open else (found or [None])[0]
-        if conversation is not None:
-            {"rename": self._rename, "tags": self._tag, "delete": self._delete}[event.what](conversation)
+    def _do_with_conversation(self, event: ConversationList.Asked) -> None:
+        self.conversations.do(event)
 
-    @work
-    async def _rename(self, conversation: Conversation) -> None:
-        title = await ask_title(self.ktdesk, conversation)
-        if title is not None:
-            conversation.title = title
-            self._describe(conversation)
-
-    @work
-    async def _tag(self, conversation: Conversation) -> None:
-        tags = await ask_tags(self.ktdesk, conversation, self.session.store.tags())
-        if tags is not None:
-            conversation.tags = tags
-            self._describe(conversation)
-
-    def _describe(self, conversation: Conversation) -> None:
-        self._kept(lambda: self.session.store.describe(conversation))
-        self._show_title()
-        self._list_conversations()
-
-    @work
-    async def _delete(self, conversation: Conversation) -> None:
-        if not await may_delete(self.ktdesk, conversation):
-            return
-        current = self.session.conversation
-        if current is not None and current.conversation_id == conversation.conversation_id:
-            self.session.begin()
-        self._kept(lambda: self.session.store.delete(conversation.conversation_id))
-        self._show_conversation()
-        self._list_conversations()
-
-    def _list_conversations(self) -> None:
-        listed = self.query_one(ConversationList)
-        if not listed.has_class("-shown"):
-            return
-        sought = listed.sought
-        open_id = None if self.session.conversation is None else self.session.conversation.conversation_id
-
-        def fill() -> None:
-            from ktdesk.conversations.search import search
-
-            if sought and not sought.startswith("#"):
-                listed.show_hits(search(self.session.store, sought))
-            else:
-                listed.show(self.session.store.summaries(sought[1:] or None), open_id)
-
-        self._kept(fill)
-
-    # Answers
-
-    def _answer_unless_tools_wait(self) -> None:
-        waiting = self.session.waits_for_results
-        if waiting:
-            self._show_doing(f"write what {harmless(waiting[0])} gave")
-        else:
-            self._answer()
-
-    def _answer(self) -> None:
-        """At once, or as soon as the model is ready."""
-        state = self.ktdesk.link_state
-        if state is None or not state.is_ready:
-            self._is_wanted = True
-            self._explain_no_model(state)
-            return
-        self._is_wanted = False
-        self.query_one(FailureBar).clear()
-        api_key = self.ktdesk.link.api_key
-        signals = AnswerSignals(self.session)
-        try:
-            self.session.answer(state, api_key, signals.tell)
-        except ConversationError as error:
-            self._tell_not_kept(error)
-            return
-        except AppError as error:
-            self.tell(error)
-            return
-        self._show_conversation()
-        self._follow_answer(signals)
-
-    @work(exclusive=True, group="answer")
-    async def _follow_answer(self, signals: AnswerSignals) -> None:
-        """Pictures of the answer: the latest, a few a second, and at once at the end."""
-        answering, transcript = self.session.answering, self.query_one(Transcript)
-        assert answering is not None
-        self.refresh_bindings()
-        while not signals.has_ended:
-            signals.look()
-            message = self.session.take_answer()
-            transcript.change(message, answering.waited_seconds)
-            self._show_pace(message)
-            pause = max(1 / self.ktdesk.preferences.renders_per_second, transcript.draw_seconds / MAX_SHARE)
-            await signals.wait(pause, 1.0)
-        message = self.session.take_answer()
-        transcript.change(message)
-        await asyncio.to_thread(answering.join, 10.0)
-        self._answer_ended(message)
-
-    def _answer_ended(self, message: Message) -> None:
-        answering = self.session.answering
-        assert answering is not None
-        self._show_doing("")
-        self._show_context()
-        self.refresh_bindings()
-        self._list_conversations()
-        if answering.save_error is not None:
-            self._tell_not_kept(answering.save_error)
-        elif isinstance(answering.failure, ServerGoneError):
-            self.ktdesk.look_at_link()
-            self._offer("The server ended before the answer did. What came of it is kept.", restart="Start it again")
-        elif answering.failure is not None:
-            self._offer(str(answering.failure), again="Ask again", options="Chat options")
-        elif self.session.waits_for_results:
-            self._answer_unless_tools_wait()
-
-    def _show_pace(self, message: Message) -> None:
-        measured = message.measured
-        if measured.num_answer_tokens:
-            rate = f"{measured.decode_tok_s:.1f} tok/s, " if measured.num_answer_tokens > 1 else ""
-            self._show_doing(f"{rate}{measured.num_answer_tokens:,} tokens; Escape stops")
-        elif self.session.answering is not None:
-            self._show_doing(f"reads the prompt, {duration(self.session.answering.waited_seconds)}; Escape stops")
-        self._show_context()
-
-    # The model
+    # The model, and what is offered
 
     def _link_changed(self, state: LinkState | None) -> None:
         self.query_one(Welcome).link = state
-        meter = self.query_one(ContextMeter)
-        meter.context = 0 if state is None else state.context
-        if state is None:
-            return
-        if self._is_wanted and state.is_ready:
-            self._answer()
-        elif self._is_wanted:
-            self._explain_no_model(state)
+        self.query_one(ContextMeter).context = 0 if state is None else state.context
+        if state is not None:
+            self.answers.link_changed(state)
 
-    def _explain_no_model(self, state: LinkState | None) -> None:
-        if state is None or state.is_waiting:
-            percent = "" if state is None else f" ({state.percent:.0f} %)"
-            self._show_doing(f"the answer begins when the model is loaded{percent}; Escape takes it back")
-        elif state.stage == "none":
-            self._offer(
-                "No model is loaded. Your message is kept, and answered when there is one. Enter:", demo="Demo model"
-            )
-        else:
-            self._offer(f"{state.model}: {state.reason}", restart="Start it again", demo="Demo model")
-
-    def _offer(self, text: str, **steps: str) -> None:
+    def offer(self, text: str, **steps: str) -> None:
+        """What happened, and what can be done: names of `_take_step`, and words."""
         self.query_one(FailureBar).tell(harmless(text), **steps)
 
     @on(FailureBar.Chosen)
     @on(Welcome.Chosen)
     def _take_step(self, event: FailureBar.Chosen | Welcome.Chosen) -> None:
         steps: dict[str, Callable[[], object]] = {
-            "restart": self._restart,
+            "restart": lambda: self.run_worker(self.answers.restart()),
+            "reload": lambda: self.ktdesk.change_link(lambda link: link.restart()),
             "demo": self.ktdesk.start_demo,
             "setup": lambda: self.ktdesk.action_show_place("setup"),
             "again": self.action_again,
@@ -516,26 +271,22 @@ class ChatScreen(PlaceScreen):
         if step is not None:
             self.post_message(FailureBar.Chosen(step))
 
-    @work
-    async def _restart(self) -> None:
-        """And ask again where an answer broke off."""
-        self._is_wanted = True
-        await self.ktdesk.change_link(lambda link: link.restart()).wait()
-        self._link_changed(self.ktdesk.link_state)
+    def warn_of_answer(self) -> None:
+        self.notify("An answer still comes: Escape stops it.", severity="warning")
 
     # What is shown
 
-    def _show_conversation(self, *, keep_place: bool = False) -> None:
+    def show_conversation(self, *, keep_place: bool = False) -> None:
         transcript = self.query_one(Transcript)
         shown = self.session.shown
         self.query_one("#main").set_class(not shown, "-empty")
         transcript.follows = transcript.follows and keep_place if keep_place else True
         transcript.show(shown)
-        self._show_title()
-        self._show_doing("")
-        self._show_context()
+        self.show_title()
+        self.show_doing("")
+        self.show_context()
 
-    def _show_title(self) -> None:
+    def show_title(self) -> None:
         conversation = self.session.conversation
         text = Content("")
         if conversation is not None:
@@ -543,40 +294,26 @@ class ChatScreen(PlaceScreen):
             text += Content.styled("".join(f"  #{harmless(tag)}" for tag in conversation.tags), "$primary not bold")
         self.query_one("#title", Static).update(text)
 
-    def _show_attachments(self) -> None:
-        shown = self.query_one("#attached", Static)
-        names = ", ".join(f"▤ {harmless(item.name)} ({item.num_bytes:,} bytes)" for item in self._attachments)
-        shown.update(names)
-        shown.set_class(bool(names), "-shown")
-        self._show_context()
-
-    def _show_doing(self, text: str) -> None:
+    def show_doing(self, text: str) -> None:
         self.query_one(ContextMeter).doing = text
 
-    def _show_context(self) -> None:
-        """Counted by the server as far as it was, and guessed for the rest."""
+    def show_context(self) -> None:
         conversation = self.session.conversation
+        letters = len(self.query_one(Composer).text) + self.query_one(Attached).num_letters
         path = [] if conversation is None else conversation.path
-        letters = len(self.query_one(Composer).text) + sum(len(item.text) for item in self._attachments)
-        num_tokens = 0
-        for message in reversed(path):
-            if message.measured.num_prompt_tokens:
-                num_tokens = message.measured.num_tokens
-                break
-            letters += len(message.content) + sum(len(item.text) for item in message.attachments)
-        self.query_one(ContextMeter).num_tokens = num_tokens + letters // LETTERS_PER_TOKEN
+        self.query_one(ContextMeter).num_tokens = num_tokens_of(path, letters)
 
     # What is kept
 
-    def _kept(self, job: Callable[[], object]) -> bool:
+    def kept(self, job: Callable[[], object]) -> bool:
         """Whether it could be read or written, and gave no False; where not, the user is told."""
         try:
             return job() is not False
         except ConversationError as error:
-            self._tell_not_kept(error)
+            self.tell_not_kept(error)
             return False
 
-    def _tell_not_kept(self, error: ConversationError) -> None:
+    def tell_not_kept(self, error: ConversationError) -> None:
         try:
             done = self.session.mend(error)
         except (ConversationError, OSError) as other:
@@ -584,11 +321,11 @@ class ChatScreen(PlaceScreen):
             return
         if done:
             self.tell(error, next_step=done)
-            self._show_conversation()
+            self.show_conversation()
         else:
-            self._offer(f"Not saved: {error}. It stays here until you leave.", save="Save again")
+            self.offer(f"Not saved: {error}. It stays here until you leave.", save="Save again")
 
     def _save_again(self) -> None:
         answering = self.session.answering
-        if answering is not None and self._kept(answering.save_again):
+        if answering is not None and self.kept(answering.save_again):
             self.notify("It is saved.")

@@ -28,6 +28,8 @@ class Welcome(Middle):
         Center { height: auto; }
         Button { display: none; margin-top: 1; }
         &.-none Button, &.-failed Button { display: block; }
+        #reload { display: none; }
+        &.-gone #reload { display: block; }
     }
     """
     link: reactive[LinkState | None] = reactive(None)
@@ -41,6 +43,8 @@ class Welcome(Middle):
         yield Static("ktdesk", id="welcome-title")
         yield Static(id="welcome-text", markup=False)
         with Center():
+            yield Button("Start it again", name="reload", id="reload", variant="primary")
+        with Center():
             yield Button("Start the demo model", name="demo", variant="primary")
         with Center():
             yield Button("Set up another model", name="setup")
@@ -48,11 +52,12 @@ class Welcome(Middle):
     @property
     def first_step(self) -> str | None:
         """What Enter does before anything is written."""
-        return "demo" if self.link is not None and self.link.stage in ("none", "failed", "gone") else None
+        stage = "" if self.link is None else self.link.stage
+        return {"none": "demo", "failed": "demo", "gone": "reload"}.get(stage)
 
     def watch_link(self, state: LinkState | None) -> None:
         stage = "looking" if state is None else state.stage
-        for name in ("none", "failed", "looking"):
+        for name in ("none", "failed", "gone", "looking"):
             self.set_class(stage == name or (name == "failed" and stage == "gone"), f"-{name}")
         self.query_one("#welcome-text", Static).update(harmless(welcome_text(state)))
 

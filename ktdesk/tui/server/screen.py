@@ -1,9 +1,8 @@
-"""Server: address, model, clients and log; stop it, start it again, copy what a client needs."""
+"""Server: address, model, clients and log; stop it, load its model again, copy what a client needs; other servers."""
 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -12,26 +11,35 @@ from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
-from textual.content import Content
-from textual.widgets import Button, Log, Static
+from textual.widgets import Button, Log, OptionList, Static
 
 from ktdesk.client_snippets import CLIENTS, snippet
+from ktdesk.options import EngineOptions, options_with
+from ktdesk.quality_figures import as_lines, load_figures
 from ktdesk.server_records import ServerRecord
 from ktdesk.tui.keys import binding
 from ktdesk.tui.markdown.harmless import harmless
 from ktdesk.tui.place_screen import PlaceScreen
+from ktdesk.tui.server.log_tail import LogTail
+from ktdesk.tui.server.other_servers import OtherServers
+from ktdesk.tui.server.server_words import NO_SERVER, facts_of, no_server_words
 from ktdesk.watching import Moment, Watcher
 
 SECONDS_BETWEEN_LOOKS = 1.0
-ACTIONS = {"start": "Start again", "stop": "Stop", "copy": "Copy", "next": "Next client"}
-LOG_BYTES = 32 << 10
-"""Of the end of the log, when the place is entered."""
-NO_SERVER = "The app is not linked to a server. Chat starts one with a model; so does `ktdesk serve MODEL`."
+ACTIONS = {
+    "start": "Start again",
+    "stop": "Stop",
+    "options": "Other options",
+    "copy": "Copy",
+    "next": "Next client",
+}
+ENDS = "It finishes the answers that it gives, for ten seconds at most."
 
 
 class ActionButton(Button):
     HELP = """The server that answers the app, and any other client: its address, its log, and the lines that connect a
-client library to it. `s` stops it, Start again loads the same model, `n` shows another client, `c` copies its lines."""
+client library to it. `s` stops it, Start again loads the same model anew, `o` with other options, `n` shows another
+client, `c` copies its lines."""
 
 
 class ServerLog(Log):
@@ -40,13 +48,14 @@ marked. The whole file is named above."""
 
 
 class ServerScreen(PlaceScreen):
-    """Of the server that the app is linked to."""
+    """Of the server that the app is linked to, and of others that run."""
 
     PLACE = "server"
     AUTO_FOCUS: ClassVar[str] = "#start"
     BINDINGS: ClassVar[list[BindingType]] = [
         binding("server.stop", "stop"),
         binding("server.start", "start", show=False),
+        binding("server.options", "options"),
         binding("server.copy", "copy"),
         binding("server.next", "next_client"),
     ]
@@ -56,6 +65,8 @@ class ServerScreen(PlaceScreen):
         #facts, #snippet, #client { height: auto; padding: 0 1; }
         #client { margin-top: 1; text-style: bold; }
         #snippet { background: $surface; }
+        #others-title { margin-top: 1; padding: 0 1; text-style: bold; height: auto; }
+        OtherServers { margin-top: 0; }
         #actions { height: 1; padding: 0 1; margin-top: 1; }
         #actions Button { height: 1; min-width: 8; border: none; margin-right: 1; }
         #log { height: 1fr; min-height: 5; margin-top: 1; padding: 0 1; }
@@ -68,8 +79,8 @@ class ServerScreen(PlaceScreen):
         self._client = CLIENTS[0]
         self._tail: LogTail | None = None
         self._watcher: Watcher | None = None
-        self._last_path = ""
-        """Of the model that was there last."""
+        self._last: tuple[Path, EngineOptions] | None = None
+        """The model that was there last, and how it was loaded."""
 
     def compose_body(self) -> ComposeResult:
         with VerticalScroll(id="all", can_focus=False), Vertical():
@@ -77,6 +88,8 @@ class ServerScreen(PlaceScreen):
             with Horizontal(id="actions"):
                 for name, word in ACTIONS.items():
                     yield ActionButton(word, id=name, compact=True)
+            yield Static(id="others-title")
+            yield OtherServers()
             yield Static(id="client", markup=False)
             yield Static(id="snippet", markup=False)
             yield ServerLog(id="log", max_lines=2000, auto_scroll=True)
@@ -96,44 +109,94 @@ class ServerScreen(PlaceScreen):
                 self._tail = LogTail(Path(record.log))
                 self.query_one(Log).clear()
             moment = await asyncio.to_thread(self._watcher.look) if record is not None and self._watcher else None
-            others = [] if record is not None else await asyncio.to_thread(self.ktdesk.link.servers)
-            self._show(record, moment, others)
+            running = await asyncio.to_thread(self.ktdesk.link.servers)
+            self._show(record, moment, [other for other in running if record is None or other.pid != record.pid])
             if self._tail is not None and (text := await asyncio.to_thread(self._tail.more)):
                 self.query_one(Log).write(harmless(text))
             await asyncio.sleep(SECONDS_BETWEEN_LOOKS)
 
     def _show(self, record: ServerRecord | None, moment: Moment | None, others: Sequence[ServerRecord]) -> None:
-        self._last_path = self.ktdesk.link.state.path or self._last_path
-        self.query_one("#facts", Static).update(facts_of(record, moment, others))
+        facts = self.query_one("#facts", Static)
+        if record is None:
+            facts.update(no_server_words(self.ktdesk.link.state))
+        else:
+            self._last = Path(record.path), options_with(record.changed)
+            quality = as_lines(load_figures(self.ktdesk.settings.data_folder, Path(record.path)))
+            facts.update(facts_of(record, moment, quality))
         self.query_one("#stop", Button).disabled = record is None
-        self.query_one("#start", Button).disabled = not self._last_path
+        for name in ("#start", "#options"):
+            self.query_one(name, Button).disabled = self._last_model is None
+        self.query_one("#others-title", Static).update(
+            "Also running: Enter uses one, delete stops it" if others else ""
+        )
+        self.query_one("#others-title").display = bool(others)
+        self.query_one(OtherServers).show(others)
         self._show_snippet(record)
 
-    def _snippet(self, record: ServerRecord) -> str:
-        return snippet(self._client, record.url, record.model, record.needs_key)
+    @property
+    def _last_model(self) -> tuple[Path, EngineOptions] | None:
+        """Of a server that never ran here: the one that the link failed to start."""
+        link = self.ktdesk.link
+        return self._last or ((Path(link.state.path), link.options) if link.state.path else None)
 
     @on(Button.Pressed)
     def _act(self, event: Button.Pressed) -> None:
         actions = {
             "start": self.action_start,
             "stop": self.action_stop,
+            "options": self.action_options,
             "copy": self.action_copy,
             "next": self.action_next_client,
         }
         actions[str(event.button.id)]()
 
     def action_stop(self) -> None:
-        if self.ktdesk.link.record is not None:
-            self.notify("It finishes what it can.", title="The server ends")
+        record = self.ktdesk.link.record
+        if record is not None:
+            self.query_one(OtherServers).ending.add(record.pid)
+            self.notify(ENDS, title=f"{record.model} is stopped", markup=False)
             self.ktdesk.change_link(lambda link: link.stop_server())
 
     def action_start(self) -> None:
-        """The model that was there last."""
-        if self.ktdesk.link.state.path:
-            self.ktdesk.change_link(lambda link: link.restart())
-        elif self._last_path:
-            path = Path(self._last_path)
-            self.ktdesk.change_link(lambda link: link.start(path, link.options))
+        """The model that was there last, as it was loaded. A server that has it is stopped first."""
+        if self._last_model is not None:
+            self._load(*self._last_model)
+
+    @work
+    async def action_options(self) -> None:
+        from ktdesk.tui.server.options_dialog import ServerOptionsDialog
+
+        last = self._last_model
+        if last is not None:
+            path, options = last
+            figures = load_figures(self.ktdesk.settings.data_folder, path)
+            chosen = await self.app.push_screen_wait(ServerOptionsDialog(str(path), options, figures))
+            if chosen is not None:
+                self._load(path, chosen)
+
+    def _load(self, path: Path, options: EngineOptions) -> None:
+        record = self.ktdesk.link.record
+        if record is not None:
+            self.query_one(OtherServers).ending.add(record.pid)
+        self.ktdesk.change_link(lambda link: link.start_anew(path, options))
+
+    @on(OptionList.OptionSelected)
+    def _use(self, event: OptionList.OptionSelected) -> None:
+        record = self.query_one(OtherServers).records[event.option_index]
+        self.ktdesk.change_link(lambda link: link.attach(record))
+
+    @on(OtherServers.Stopped)
+    @work
+    async def _stop_other(self, event: OtherServers.Stopped) -> None:
+        others, record = self.query_one(OtherServers), event.record
+        others.ending.add(record.pid)
+        others.show(others.records)
+        self.notify(ENDS, title=f"{record.model} on port {record.port} is stopped", markup=False)
+        if not await asyncio.to_thread(self.ktdesk.link.stop_other, record):
+            self.tell(
+                f"{record.model} on port {record.port} does not end.",
+                next_step=f"`kill -9 {record.pid}` ends it at once; its answers break off.",
+            )
 
     def action_copy(self) -> None:
         record = self.ktdesk.link.record
@@ -145,51 +208,9 @@ class ServerScreen(PlaceScreen):
         self._client = CLIENTS[(CLIENTS.index(self._client) + 1) % len(CLIENTS)]
         self._show_snippet(self.ktdesk.link.record)
 
+    def _snippet(self, record: ServerRecord) -> str:
+        return snippet(self._client, record.url, record.model, record.needs_key)
+
     def _show_snippet(self, record: ServerRecord | None) -> None:
         self.query_one("#client", Static).update("" if record is None else f"From {self._client}")
         self.query_one("#snippet", Static).update("" if record is None else self._snippet(record))
-
-
-def facts_of(record: ServerRecord | None, moment: Moment | None, others: Sequence[ServerRecord] = ()) -> Content:
-    """others: that run, where the app is linked to none."""
-    if record is None:
-        names = ", ".join(f"{other.port} ({other.model})" for other in others)
-        return Content(f"{NO_SERVER} Running: {names}." if others else NO_SERVER)
-    minutes = round(max(0.0, time.time() - record.started) / 60)
-    connections = 0 if moment is None else moment.num_open_requests
-    rows = {
-        "Address": record.url,
-        "Key": "asked for (KTDESK_API_KEY)" if record.needs_key else "none is needed",
-        "Model": f"{record.model}  {record.path}",
-        "Options": record.changed_words or "none were given",
-        "Clients": "the server does not answer" if moment is None else _counted(connections, "connection"),
-        "Process": f"{record.pid}, for {_counted(minutes, 'minute')}",
-        "Log": record.log,
-    }
-    return Content("\n").join(Content.assemble((f"{name:<10}", "bold"), text) for name, text in rows.items())
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-class LogTail:
-    """What is written to a file from now on, and the end of what was there."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._position: int | None = None
-
-    def more(self) -> str:
-        """New text; empty where there is none, or no file."""
-        try:
-            with self._path.open("rb") as file:
-                size = file.seek(0, 2)
-                if self._position is None or self._position > size:  # a new file begins
-                    self._position = max(0, size - LOG_BYTES)
-                file.seek(self._position)
-                data = file.read()
-                self._position += len(data)
-        except OSError:
-            return ""
-        return data.decode("utf-8", errors="replace")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from ktdesk.conversations.database import Database
 from ktdesk.conversations.messages import Conversation, Message
 from ktdesk.conversations.store import FILE, ConversationStore
 from ktdesk.model_link import LinkState
+from ktdesk.server_records import ServerRecord
 from ktdesk.tui.chat.composer import Composer
 from ktdesk.tui.chat.conversation_list import ConversationList
 from ktdesk.tui.chat.screen import ChatScreen
@@ -278,6 +280,73 @@ def test_a_server_that_dies_leaves_what_came_and_is_started_again() -> None:
     assert [message.content for message in kept()[0].versions(kept()[0].path[1])] == ["half an ", "Hello **there**."]
 
 
+def test_a_server_that_is_stopped_here_ends_the_answer_at_once_and_says_so() -> None:
+    async def script(pilot: Pilot[None]) -> None:
+        await ready(pilot)
+        link.record = ServerRecord(1, 0.0, server.url, 1, "fake-moe", "/models/fake-moe.gguf", "", False, {})
+        await say(pilot, "x")
+        await until(pilot, lambda: "half" in shown(pilot.app))
+        pilot.app.change_link(lambda link: link.stop_server())  # type: ignore[attr-defined]
+        await until(pilot, lambda: "Start it again" in shown(pilot.app))
+        text = " ".join(shown(pilot.app).split())
+        assert "The server ended before the answer did (it was stopped here). What came of it is kept." in text
+        assert "○ fake-moe was stopped" in text
+        assert not screen_of(pilot).session.is_answering
+
+    with fake_chat_server(Answer(content("half an answer"), holds_after=2)) as server:
+        link = FakeLink(server.link_state)
+        drive(make_app(link), script, (120, 30))
+    assert kept()[0].path[1].content == "half an "
+
+
+def test_a_server_that_was_told_to_stop_elsewhere_may_finish_its_answer() -> None:
+    async def script(pilot: Pilot[None]) -> None:
+        await ready(pilot)
+        link.record = ServerRecord(1, 0.0, server.url, 1, "fake-moe", "/models/fake-moe.gguf", "", False, {})
+        await say(pilot, "x")
+        await until(pilot, lambda: "half" in shown(pilot.app))
+        link.state = replace(link.state, stage="gone", reason="somebody wanted it", was_told=True)
+        await until(pilot, lambda: "The server stops: somebody wanted it" in shown(pilot.app))
+        server.go_on.set()
+        await answered(pilot, "half an answer")
+        assert "Start it again" in shown(pilot.app)
+
+    with fake_chat_server(Answer(content("half an answer"), holds_after=2)) as server:
+        link = FakeLink(server.link_state)
+        drive(make_app(link), script, (120, 30))
+    assert kept()[0].path[1].state == "done"
+
+
+def test_another_conversation_while_an_answer_comes_keeps_what_came_of_it() -> None:
+    async def script(pilot: Pilot[None]) -> None:
+        await ready(pilot)
+        await say(pilot, "first")
+        await until(pilot, lambda: "half" in shown(pilot.app))
+        await pilot.press("ctrl+n")
+        await until(pilot, lambda: "half" not in shown(pilot.app))
+        await pilot.pause(1.5)  # the pictures of the first answer end
+        await say(pilot, "second")
+        await answered(pilot, "Hello there.")
+
+    with fake_chat_server(Answer(content("half an answer"), holds_after=2), HELLO) as server:
+        drive(make_app(FakeLink(server.link_state)), script)
+    answers = {conversation.title: conversation.path[1] for conversation in kept()}
+    assert (answers["first"].content, answers["first"].state) == ("half an ", "stopped")
+    assert answers["second"].state == "done"
+
+
+def test_who_leaves_while_an_answer_comes_finds_what_came_of_it(capfd: pytest.CaptureFixture[str]) -> None:
+    async def script(pilot: Pilot[None]) -> None:
+        await ready(pilot)
+        await say(pilot, "x")
+        await until(pilot, lambda: "half" in shown(pilot.app))
+        await pilot.press("ctrl+q")
+
+    chat(script, Answer(content("half an answer"), holds_after=2))
+    assert (kept()[0].path[1].content, kept()[0].path[1].state) == ("half an ", "stopped")
+    assert "Traceback" not in capfd.readouterr().err
+
+
 def test_a_refusal_is_told_with_what_can_be_done() -> None:
     async def script(pilot: Pilot[None]) -> None:
         await ready(pilot)
@@ -456,7 +525,7 @@ def test_long_conversations_open_at_their_end_and_are_drawn_as_far_as_they_are_s
         transcript = screen_of(pilot).query_one(Transcript)
         transcript.can_focus = True
         assert screen_of(pilot).session.open(long.conversation_id)
-        screen_of(pilot)._show_conversation()
+        screen_of(pilot).show_conversation()
         assert len(transcript._stack.guessed()) > 460
         await until(pilot, lambda: "word500" in shown(pilot.app))
         await until(pilot, lambda: not transcript._stack.guessed())

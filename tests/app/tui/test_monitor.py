@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from driving import FakeLink, click, drive, make_app, shown, until
 from machine_trees import FakeCard, FakeNvml
 from textual.pilot import Pilot
-from textual.widgets import Button
+from textual.widgets import Button, Input, Select
 
 from ktdesk.card_watching import CardMoment, CardWatcher
+from ktdesk.expert_placing import ExpertHeat, Place, better_placing
 from ktdesk.model_link import LinkState
+from ktdesk.options import changed_options
+from ktdesk.quality_figures import save_figures
 from ktdesk.server_records import ServerRecord
-from ktdesk.tui.monitor.graph import bar_row
-from ktdesk.tui.monitor.heat_map import heat_lines
-from ktdesk.tui.server.screen import LogTail
-from ktdesk.watching import ExpertHeat, Moment
+from ktdesk.tui.monitor.graph import Graph, bar_row
+from ktdesk.tui.monitor.heat_map import Cell, heat_lines
+from ktdesk.tui.monitor.placing_words import exchanges_content, marks_of
+from ktdesk.tui.server.log_tail import LogTail
+from ktdesk.tui.server.other_servers import OtherServers
+from ktdesk.watching import Moment
 from ktdesk_wizard.probe.nvml import Nvml
 
 MOMENT = Moment(
@@ -104,11 +112,13 @@ def test_server_stops_and_starts_again(link: FakeLink) -> None:
     async def script(pilot: Pilot[None]) -> None:
         await pilot.press("f6")
         await until(pilot, lambda: not pilot.app.screen.query_one("#stop", Button).disabled)
-        await click(pilot, "#start", lambda: "restart" in link.done)
+        await click(pilot, "#start", lambda: "anew /models/my-moe.gguf" in link.done)
+        link.done.clear()
         await pilot.press("s")
         await until(pilot, lambda: "stop" in link.done)
-        await until(pilot, lambda: "not linked to a server" in shown(pilot.app))
-        await click(pilot, "#start", lambda: "start /models/my-moe.gguf" in link.done)
+        await until(pilot, lambda: "my-moe: it was stopped here. Start again loads it." in shown(pilot.app))
+        assert "○ my-moe was stopped" in shown(pilot.app)
+        await click(pilot, "#start", lambda: "anew /models/my-moe.gguf" in link.done)
 
     drive(make_app(link), script, (120, 40))
 
@@ -144,7 +154,8 @@ def test_bars_are_as_high_as_their_share_of_the_ceiling() -> None:
 
 def test_experts_side_by_side_share_a_place_where_there_is_no_room() -> None:
     heat = ExpertHeat([[0, 0, 4, 4, 2, 2]], [[False, True, False, False, False, False]])
-    assert heat_lines(heat, 3) == [[(" ", True), ("█", False), ("░", False)]]
+    assert heat_lines(heat, 3) == [[Cell(" ", True), Cell("█", False), Cell("░", False)]]
+    assert heat_lines(heat, 3, {Place(0, 3): "A"})[0][1] == Cell("A", False, True)
 
 
 def test_a_log_that_begins_anew_is_read_from_its_beginning(tmp_path: Path) -> None:
@@ -156,3 +167,134 @@ def test_a_log_that_begins_anew_is_read_from_its_beginning(tmp_path: Path) -> No
     assert tail.more() == ""
     path.write_text("two\n")
     assert tail.more() == "two\n"
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (
+            {"ops_s": 1.2e12, "peak_share": 0.24, "is_on_tiles": True, "num_prefilling": 1},
+            "Tiles (AMX)  24 % of 5.00 Top/s",
+        ),
+        ({"ops_s": 4e10, "peak_share": 0.5, "prompt_tok_s": 90.0}, "Vectors  50 % of 80.0 Gop/s"),
+        ({"ops_s": 4e10, "prompt_tok_s": 90.0}, "Vectors  40.0 Gop/s, peak not measured"),
+        ({"ops_s": 4e10, "peak_share": 0.5}, "Vectors  -"),
+    ],
+    ids=["tiles", "vectors", "not measured", "no prompt is read"],
+)
+def test_what_prompts_take_of_the_arithmetic_has_a_graph(
+    link: FakeLink, monkeypatch: pytest.MonkeyPatch, more: dict[str, Any], words: str
+) -> None:
+    monkeypatch.setattr(FakeWatcher, "look", lambda self: replace(MOMENT, **more))
+
+    async def script(pilot: Pilot[None]) -> None:
+        await pilot.press("f5")
+        await until(pilot, lambda: words in shown(pilot.app))
+        share = 0.0 if words.endswith("-") else more.get("peak_share", 0.0)
+        assert pilot.app.screen.query_one("#arithmetic", Graph)._values[-1] == share
+
+    drive(make_app(link), script, (140, 40))
+
+
+def test_exchanges_with_the_accelerator_are_listed_and_marked(link: FakeLink, monkeypatch: pytest.MonkeyPatch) -> None:
+    resident = [[expert >= 2 for expert in range(4)], [False] * 4]
+    heat = ExpertHeat([[6, 9, 3, 0], [1, 0, 0, 0]], resident, blocks=[1, 2])
+    monkeypatch.setattr(FakeWatcher, "experts", lambda self: heat)
+
+    async def script(pilot: Pilot[None]) -> None:
+        await pilot.press("f5")
+        await until(pilot, lambda: "blk.1:1 " in shown(pilot.app))
+        text = " ".join(shown(pilot.app).split())
+        assert "The 2 on the accelerator take 16 % of the hits. 2 exchanges would make that 79 %" in text
+        assert "A blk.1:1 47.37 % a blk.1:3 0.00 %" in text
+        assert "`ktdesk profile show use/my-moe`" in text
+        assert "1 BAba" in text
+
+    drive(make_app(link), script, (120, 50))
+
+
+def test_without_an_accelerator_it_is_said_what_a_card_would_take(
+    link: FakeLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FakeWatcher, "experts", lambda self: ExpertHeat([[6, 9, 3, 2]], slot_bytes=1 << 30))
+
+    async def script(pilot: Pilot[None]) -> None:
+        await pilot.press("f5")
+        await until(pilot, lambda: "there is nothing to move" in shown(pilot.app))
+        text = " ".join(shown(pilot.app).split())
+        assert "2.0 GiB 2 of 4 experts 75 % of the hits 4.0 GiB 4 of 4 experts 100 %" in text
+
+    drive(make_app(link), script, (120, 50))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (
+            {"move_ms": 2.0},
+            "by themselves while it answers, for 2 ms between two tokens at most (--move-ms), where one ",
+        ),
+        ({"move_ms": 0.0}, "(--move-ms 0). Start again (F6) places all of them so at once"),
+        ({"move_ms": 0.0, "placement_strategy": "random"}, "`--placement-strategy frequency` places all of them so"),
+    ],
+)
+def test_it_is_said_which_option_applies_the_exchanges(options: dict[str, Any], words: str) -> None:
+    heat = ExpertHeat([[1, 2]], [[True, False]])
+    placing = better_placing(heat)
+    assert placing is not None
+    assert words in exchanges_content(heat, placing, options, "x").plain
+    placed = ExpertHeat([[1, 2]], [[False, True]])
+    better = better_placing(placed)
+    assert better is not None
+    assert "none would lie better there" in exchanges_content(placed, better, options, "x").plain
+    assert marks_of(better) == {}
+
+
+def test_other_servers_are_listed_used_and_stopped(link: FakeLink) -> None:
+    assert link.record is not None
+    link.others = [replace(link.record, pid=number, port=number, model=f"other-{number}") for number in (2, 3)]
+
+    async def script(pilot: Pilot[None]) -> None:
+        await pilot.press("f6")
+        await until(pilot, lambda: "other-3" in shown(pilot.app))
+        listed = pilot.app.screen.query_one(OtherServers)
+        listed.focus()
+        await until(pilot, lambda: listed.has_focus)
+        await pilot.press("down", "delete")
+        await until(pilot, lambda: "stop 3" in link.done)
+        await until(pilot, lambda: len(listed.records) == 1)
+        await pilot.press("enter")
+        await until(pilot, lambda: "attach 2" in link.done)
+        link.others.clear()
+        await until(pilot, lambda: "Also running" not in shown(pilot.app))
+
+    drive(make_app(link), script, (120, 40))
+
+
+def test_options_that_change_answers_stand_beside_what_they_were_found_to_cost(link: FakeLink) -> None:
+    how = {"compute": "mixed", "cache_type": "f16", "defer": 0, "experts_used": None}
+    measured = {"perplexity": 5.0, "reference_perplexity": 5.0, "num_tokens": 9, "text": "t"}
+    found: list[dict[str, Any]] = [
+        {**how, **measured, "mean_kl": 0.0001, "top1": 0.999},
+        {**how, **measured, "cache_type": "q8_0", "mean_kl": 0.02, "top1": 0.93},
+    ]
+    save_figures(Path(os.environ["KTDESK_HOME"]), Path("/models/my-moe.gguf"), found)
+
+    async def script(pilot: Pilot[None]) -> None:
+        await pilot.press("f6")
+        await until(pilot, lambda: "--cache-type q8_0: mean KL 0.02 nats" in shown(pilot.app))
+        await pilot.press("o")
+        await until(pilot, lambda: pilot.app.screen.query("#cost-compute"))
+        dialog = pilot.app.screen
+        await until(pilot, lambda: "mean KL 0.0001 nats, same likeliest token 99.9%" in shown(pilot.app))
+        dialog.query_one("#cache_type", Select).value = "q8_0"
+        await until(pilot, lambda: "mean KL 0.02 nats" in shown(pilot.app))
+        dialog.query_one("#experts", Input).value = "x"
+        await until(pilot, lambda: "must be a whole number of at least 1" in shown(pilot.app))
+        dialog.query_one("#experts", Input).value = "2"
+        await until(pilot, lambda: "not measured" in shown(pilot.app))
+        assert "ktdesk eval /models/my-moe.gguf --cache-type q8_0 --experts 2" in " ".join(shown(pilot.app).split())
+        await click(pilot, "#load", lambda: "anew /models/my-moe.gguf" in link.done)
+        assert changed_options(link.options) == {"cache_type": "q8_0", "experts": 2}
+
+    drive(make_app(link), script, (120, 45))

@@ -21,6 +21,7 @@ PICTURES = {
     "setup-download": "test_setup_snapshots/test_download[80x24]",
     "setup-load": "test_setup_snapshots/test_load_and_measure[80x24]",
     "monitor": "test_watching_snapshots/test_monitor[140x40]",
+    "server-options": "test_watching_snapshots/test_options_that_a_model_is_loaded_with[140x40]",
     "server": "test_watching_snapshots/test_server[140x40]",
 }
 """Name in docs/pictures, and of the snapshot. After a change: copy the snapshot there."""

@@ -130,8 +130,12 @@ def test_a_link_tells_how_the_server_is_from_start_to_end(talker: Path, tmp_path
     with pytest.raises(AnswerRefusedError, match="context"):
         list(ChatStream(ready.url, None, {**body, "messages": [{"role": "user", "content": "x" * 30_000}]}))
 
-    assert link.stop_server().stage == "none"
-    assert other.look().stage == "gone"
+    stopped = link.stop_server()
+    assert (stopped.stage, stopped.reason, stopped.was_told) == ("gone", "it was stopped here", True)
+    assert link.look() == stopped
+    seen = other.look()
+    assert (seen.stage, seen.was_told) == ("gone", True)
+    assert seen.reason == "it was told to stop, by `ktdesk stop` or another program"
     with pytest.raises(ServerGoneError):
         list(ChatStream(ready.url, None, body))
 

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import math
+import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from driving import FakeLink, shown, until
-from pictures import SIZES, Compare, compare
+from pictures import SIZES, Compare, compare, settle
 from textual.pilot import Pilot
+from textual.widgets import Input, Log, Select
 
 from ktdesk.card_watching import CardMoment
+from ktdesk.expert_placing import ExpertHeat
 from ktdesk.model_link import LinkState
+from ktdesk.quality_figures import save_figures
 from ktdesk.server_records import ServerRecord
 from ktdesk.tui.monitor.graph import Graph
-from ktdesk.tui.monitor.heat_map import HeatMap
 from ktdesk.tui.monitor.screen import MonitorScreen
-from ktdesk.watching import ExpertHeat, Moment, heat_words
+from ktdesk.watching import Moment
 
 NUM_LAYERS, NUM_EXPERTS = 48, 128
 MOMENT = Moment(
@@ -35,7 +39,7 @@ def heat() -> ExpertHeat:
 
     rates = [[rate(layer, expert) for expert in range(NUM_EXPERTS)] for layer in range(NUM_LAYERS)]
     resident = [[expert % 5 == layer % 5 for expert in range(NUM_EXPERTS)] for layer in range(NUM_LAYERS)]
-    return ExpertHeat(rates, resident)
+    return ExpertHeat(rates, resident, slot_bytes=2_654_208)
 
 
 class FakeWatcher:
@@ -73,10 +77,18 @@ def link(monkeypatch: pytest.MonkeyPatch) -> FakeLink:
     monkeypatch.setattr("ktdesk.tui.monitor.screen.MonitorScreen.own_percent", 1.4)
     monkeypatch.setattr("ktdesk.tui.monitor.screen.CardWatcher", FakeCards)
     monkeypatch.setattr("ktdesk.tui.server.screen.LogTail", FakeTail)
-    monkeypatch.setattr("ktdesk.tui.server.screen.time.time", lambda: 4_000.0)
+    monkeypatch.setattr("ktdesk.tui.server.server_words.time.time", lambda: 4_000.0)
     made = FakeLink(LinkState("ready", "Qwen3-30B-A3B", "http://127.0.0.1:8080", "/models/q.gguf", 100.0, context=4096))
     made.record = ServerRecord(
-        1, 0.0, "http://127.0.0.1:8080", 8080, "Qwen3-30B-A3B", "/models/q.gguf", "/run/ktdesk/8080.log", False, {}
+        1,
+        0.0,
+        "http://127.0.0.1:8080",
+        8080,
+        "Qwen3-30B-A3B",
+        "/models/q.gguf",
+        "/run/ktdesk/8080.log",
+        False,
+        {"move_ms": 2.0, "placement_strategy": "frequency"},
     )
     return made
 
@@ -87,7 +99,9 @@ def show_history(screen: MonitorScreen) -> None:
         "answers": lambda t: 38 + 6 * math.sin(t / 5),
         "prompts": lambda t: 900.0 if t % 60 < 6 else 0.0,
         "memory": lambda t: 0.78 + 0.08 * math.sin(t / 5),
-        "cores": lambda t: 92 + 6 * math.sin(t / 3),
+        "arithmetic": lambda t: 0.31 if t % 60 < 6 else 0.0,
+        "node-0": lambda t: 92 + 6 * math.sin(t / 3),
+        "node-1": lambda t: 88 + 8 * math.sin(t / 4),
         "card-0-busy": lambda t: 60 + 8 * math.sin(t / 4),
         "card-0-memory": lambda t: 0.65,
         "card-0-pcie": lambda t: 11 + 2 * math.sin(t / 6),
@@ -98,8 +112,13 @@ def show_history(screen: MonitorScreen) -> None:
         graph._values.clear()
         for moment in range(240):
             graph.add(shape(moment), words)
-    screen.query_one(HeatMap).heat = heat()
-    screen.query_one("#words").update(heat_words(heat()))  # type: ignore[attr-defined]
+
+
+async def show_heat(pilot: Pilot[None]) -> None:
+    """What the engine's options are is told, too."""
+    screen = pilot.app.screen
+    assert isinstance(screen, MonitorScreen)
+    await screen._show_experts(heat())
 
 
 @SIZES
@@ -111,15 +130,71 @@ def test_monitor(snap_compare: Compare, size: tuple[int, int], link: FakeLink) -
         assert isinstance(screen, MonitorScreen)
         screen.workers.cancel_group(screen, "watch")
         show_history(screen)
+        await show_heat(pilot)
+
+    compare(snap_compare, link, size, script)
+
+
+@SIZES
+def test_monitor_without_an_accelerator(
+    snap_compare: Compare, size: tuple[int, int], link: FakeLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Scrolled to the experts, while a prompt is read."""
+    reading = replace(
+        MOMENT, tok_s=0.0, num_decoding=0, prompt_tok_s=912.0, num_prefilling=1, ops_s=5.4e12, peak_share=0.41,
+        is_on_tiles=True, node_percents={0: 99.0},
+    )  # fmt: skip
+    monkeypatch.setattr(FakeWatcher, "look", lambda self: reading)
+    monkeypatch.setattr(FakeCards, "look", lambda self: ())
+
+    async def script(pilot: Pilot[None]) -> None:
+        await pilot.press("f5")
+        await until(pilot, lambda: "compute-bound" in shown(pilot.app))
+        screen = pilot.app.screen
+        assert isinstance(screen, MonitorScreen)
+        screen.workers.cancel_group(screen, "watch")
+        await screen._show_experts(replace(heat(), resident=None))
+        await settle(pilot)
+        screen.query_one("#all").scroll_to(y=8, animate=False, immediate=True)
 
     compare(snap_compare, link, size, script)
 
 
 @SIZES
 def test_server(snap_compare: Compare, size: tuple[int, int], link: FakeLink) -> None:
+    assert link.record is not None
+    link.others = [
+        replace(link.record, pid=2, started=400.0, port=8091, model="smolmoe", changed={"cache_type": "q8_0"}),
+        replace(link.record, pid=3, started=3_900.0, port=39117, model="gpt-oss-20b"),
+    ]
+
     async def script(pilot: Pilot[None]) -> None:
         await pilot.press("f6")
-        await until(pilot, lambda: "answer of 311 tokens" in shown(pilot.app))
-        await until(pilot, lambda: "127.0.0.1:8080" in shown(pilot.app))
+        await until(pilot, lambda: "gpt-oss-20b" in shown(pilot.app))
+        log = pilot.app.screen.query_one("#log", Log)
+        await until(pilot, lambda: log.line_count > 5)
+
+    compare(snap_compare, link, size, script)
+
+
+@SIZES
+def test_options_that_a_model_is_loaded_with(snap_compare: Compare, size: tuple[int, int], link: FakeLink) -> None:
+    how = {"compute": "mixed", "cache_type": "f16", "defer": 0, "experts_used": None}
+    shown_too = {"perplexity": 5.0, "reference_perplexity": 5.0, "num_tokens": 20_000, "text": "English"}
+    figures = [
+        {**how, **shown_too, "mean_kl": 0.000021, "top1": 0.9987},
+        {**how, **shown_too, "cache_type": "q8_0", "mean_kl": 0.00034, "top1": 0.9921},
+    ]
+    save_figures(Path(os.environ["KTDESK_HOME"]), Path("/models/q.gguf"), figures)
+
+    async def script(pilot: Pilot[None]) -> None:
+        await pilot.press("f6")
+        await until(pilot, lambda: "mean KL 0.00034 nats" in shown(pilot.app))
+        await pilot.press("o")
+        await until(pilot, lambda: pilot.app.screen.query("#experts"))
+        pilot.app.screen.query_one("#cache_type", Select).value = "q8_0"
+        pilot.app.screen.query_one("#experts", Input).value = "6"
+        await settle(pilot)
+        pilot.app.screen.query_one(".dialog").scroll_home(animate=False, immediate=True)
 
     compare(snap_compare, link, size, script)
