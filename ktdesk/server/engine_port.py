@@ -85,9 +85,9 @@ class ScheduledEngine:
         computing = _rate(
             "prefill_operations", "prefill_peak", self._prefill_ops_s(facts["prefill_tok_s"]), self._ceilings.ops_s
         )
-        on_accelerator = {f"accelerator_{name}": value for name, value in self._accelerator_numbers().items()}
         if computing:
             computing["prefill_on_tiles"] = float(self._is_on_tiles)
+        on_accelerator = {f"accelerator_{name}": value for name, value in self._accelerator_numbers().items()}
         return {**reading, **computing, **facts, **totals, **_flat(cache), **on_accelerator}
 
     def _prefill_ops_s(self, tok_s: float) -> float | None:
