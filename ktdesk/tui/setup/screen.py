@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import replace
-from importlib import import_module
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.widgets import ContentSwitcher
 
-from ktdesk.tui.kernels_first import import_kernels
 from ktdesk.tui.keys import binding
-from ktdesk.tui.place_screen import PlaceScreen
+from ktdesk.tui.setup.choosing import ChoosingScreen, called
 from ktdesk.tui.setup.download_pane import DownloadPane
 from ktdesk.tui.setup.failing import failure_words, link_failure, next_steps
 from ktdesk.tui.setup.load_pane import LoadPane
-from ktdesk.tui.setup.machine import Machine
 from ktdesk.tui.setup.machine_pane import MachinePane
 from ktdesk.tui.setup.machine_words import measuring_words
 from ktdesk.tui.setup.models_pane import ModelsPane
@@ -29,21 +25,16 @@ from ktdesk.tui.setup.state_words import state_words
 from ktdesk.tui.setup.step_pane import StepPane
 from ktdesk.tui.setup.steps_bar import NAMES, StepsBar
 from ktdesk.tui.widgets.failure_bar import FailureBar
-from ktdesk_wizard.errors import WizardError
 
 if TYPE_CHECKING:
     from ktdesk.guided_setup import GuidedSetup, SetupChoice
-    from ktdesk.model_choices import ModelChoice
     from ktdesk.model_link import LinkState
-    from ktdesk.settings import Settings
 
-Found = TypeVar("Found")
 SECONDS_BETWEEN_LOOKS = 0.15
-SECONDS_BETWEEN_TICKS = 0.5
 FOCUS = {"machine": "#choose", "models": "ModelTable", "plan": "#accept", "download": "#pause", "load": "#cancel"}
 
 
-class SetupScreen(PlaceScreen):
+class SetupScreen(ChoosingScreen):
     PLACE = "setup"
     AUTO_FOCUS: ClassVar[str] = ""
     """Each step has its own."""
@@ -61,13 +52,10 @@ class SetupScreen(PlaceScreen):
 
     def __init__(self) -> None:
         super().__init__()
-        self._machine = Machine(self.ktdesk.settings)
         self._load = ServerLoad(lambda job: self.ktdesk.change_link(job))
         self._guided: GuidedSetup | None = None
         self._title = ""
         """Of the model that is set up."""
-        self._choices: list[ModelChoice] = []
-        self._unfinished: list[SetupChoice] = []
 
     def compose_body(self) -> ComposeResult:
         yield StepsBar()
@@ -127,83 +115,19 @@ class SetupScreen(PlaceScreen):
         if self.here == "plan":
             self.query_one(PlanPane).accept()
 
-    async def _aside(self, job: Callable[..., Found], *arguments: object) -> Found:
-        """What blocks, in a thread. Where the app ended meanwhile, nothing goes on after it."""
-        found = await asyncio.to_thread(job, *arguments)
-        if not self.query("#plan-state"):
-            raise asyncio.CancelledError
-        return found
-
-    # Machine and models
-
-    @work(exclusive=True, group="machine")
-    async def _look_at_machine(self, *, again: bool = False) -> None:
-        try:
-            await self._aside(self._machine.look)
-            if again or not self._machine.is_measured:
-                await self._measure_machine()
-            self._show_machine()
-            if again and self._guided is not None and self._guided.stage == "asking":
-                self._begin(self._guided.choice, self._title)  # with what is known now
-        except (WizardError, OSError) as error:
-            self._show_machine()
-            self._tell(error, {"measure": "Try again", "models": "Go on without"})
-        finally:
-            self._machine.settle()
-
-    async def _measure_machine(self) -> None:
-        self._machine.begin_measuring()
-        self._show_machine()
-        pane = self.query_one(MachinePane)
-        ticking = self.set_interval(SECONDS_BETWEEN_TICKS, lambda: pane.show_measuring(self._machine.measuring))
-        try:
-            await self._aside(self._machine.measure)
-        finally:
-            ticking.stop()
-
-    def _show_machine(self) -> None:
-        pane, machine, measuring = self.query_one(MachinePane), self._machine, self._machine.measuring
-        pane.show_measuring(measuring)
-        if machine.facts is not None:
-            pane.show(machine.facts, machine.findings, is_measuring=measuring is not None)
-            self._judge()
-            self._show_estimate()
-
-    @work(exclusive=True, group="models")
-    async def _list_models(self) -> None:
-        settings = self.ktdesk.settings
-        try:
-            self._unfinished, self._choices = await self._aside(_listed, settings)
-        except (WizardError, OSError) as error:
-            self.tell(error)
-            return
-        begun = _called(self._unfinished[0]) if self._unfinished and self._guided is None else None
-        self.query_one(MachinePane).offer(begun)
-        self.query_one(ModelsPane).show(self._choices)
-        self._judge()
-
-    @work(exclusive=True, group="judge")
-    async def _judge(self) -> None:
-        """One after the other: the list is used meanwhile."""
-        facts, pane = self._machine.facts, self.query_one(ModelsPane)
-        if facts is None:
-            return
-        from ktdesk.model_outlook import outlook_or_problem  # there was a look at the machine: it is loaded
-
-        for choice in self._choices:
-            judged = await self._aside(outlook_or_problem, choice, facts, self.ktdesk.settings)
-            pane.judge({choice.name: judged})
-
-    @on(ModelsPane.Chosen)
-    @work(exclusive=True, group="choice")
-    async def _plan_model(self, event: ModelsPane.Chosen) -> None:
-        await self._aside(import_module, "ktdesk.guided_setup")
-        from ktdesk.guided_setup import SetupChoice
-
-        begun = next((each for each in self._unfinished if each.named == event.choice.name), None)
-        self._begin(begun or SetupChoice(event.choice.name), event.choice.title)
-
     # The setup
+
+    @property
+    def _is_begun(self) -> bool:
+        return self._guided is not None
+
+    def _facts_changed(self) -> None:
+        self._show_estimate()
+
+    def _measured_again(self) -> None:
+        """What waits for an answer is planned with what is known now."""
+        if self._guided is not None and self._guided.stage == "asking":
+            self._begin(self._guided.choice, self._title)
 
     def _begin(self, choice: SetupChoice, title: str) -> None:
         """Of a model, anew or from where it was."""
@@ -371,7 +295,7 @@ class SetupScreen(PlaceScreen):
         if self._guided is not None:
             self._begin(self._guided.choice, self._title)
         elif self._unfinished:
-            self._begin(self._unfinished[0], _called(self._unfinished[0]))
+            self._begin(self._unfinished[0], called(self._unfinished[0]))
 
     def _insist(self) -> None:
         if self._guided is not None:
@@ -390,16 +314,3 @@ class SetupScreen(PlaceScreen):
     def _load_unguarded(self) -> None:
         self._load.insist()
         self._load_again()
-
-
-def _called(choice: SetupChoice) -> str:
-    return "the demo model" if choice.model == "demo" else choice.named
-
-
-def _listed(settings: Settings) -> tuple[list[SetupChoice], list[ModelChoice]]:
-    """What was begun, and all that there is."""
-    import_kernels()
-    from ktdesk.guided_setup import unfinished_choices
-    from ktdesk.model_outlook import model_choices
-
-    return unfinished_choices(settings), model_choices(settings)

@@ -212,7 +212,7 @@ def test_a_long_list_has_room_for_its_last_column_and_is_gone_through_by_keys(
 ) -> None:
     models = [ModelChoice("catalogue", f"m{number}", f"A name of some length, {number}", None) for number in range(40)]
     judged = Outlook("does not fit", "", "Q8_0", 1023 << 30, 1 << 40, 4096, 1234.0, 2345.0)
-    monkeypatch.setattr("ktdesk.tui.setup.screen._listed", lambda settings: ([], models))
+    monkeypatch.setattr("ktdesk.tui.setup.choosing._listed", lambda settings: ([], models))
     monkeypatch.setattr("ktdesk.model_outlook.outlook_or_problem", lambda *_: judged)
 
     async def script(pilot: Pilot[None]) -> None:

@@ -96,7 +96,7 @@ def _a_told_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Machine, "look", look)
     monkeypatch.setattr(Machine, "is_measured", True)
-    monkeypatch.setattr("ktdesk.tui.setup.screen._listed", lambda settings: ([], CHOICES))
+    monkeypatch.setattr("ktdesk.tui.setup.choosing._listed", lambda settings: ([], CHOICES))
     monkeypatch.setattr("ktdesk.model_outlook.outlook_or_problem", lambda choice, *_: OUTLOOKS.get(choice.name))
 
 
