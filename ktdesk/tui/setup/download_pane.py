@@ -37,7 +37,7 @@ class DownloadPane(StepPane):
             yield Static(id="rate", markup=False)
             yield Static(id="files", markup=False)
         with Horizontal(classes="setup-buttons"):
-            yield DownloadButton("Pause", id="pause", variant="primary", compact=True)
+            yield DownloadButton("Pause", id="pause", compact=True)
 
     def show(self, title: str, step: Step, *, is_paused: bool) -> None:
         is_paused = is_paused or step.state in ("cancelled", "failed")

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from ktdesk_wizard.probe.machine_facts import MachineFacts
 
 
+MARGIN, SCROLL_BAR = 1, 2
+"""Beside the text."""
+
+
 class MachineButton(Button):
     HELP = """What ktdesk found out about this machine. Speeds of models are computed from it, so memory and processor
 are measured once, for about half a minute. Enter goes on to the models, also while that lasts; where it is not
@@ -43,7 +47,7 @@ class MachinePane(StepPane):
             yield Static("", id="findings", markup=False)
         yield Static("", id="measuring", markup=False)
         with Horizontal(classes="setup-buttons"):
-            yield MachineButton("Choose a model", id="choose", variant="primary", compact=True)
+            yield MachineButton("Choose a model", id="choose", compact=True)
             yield MachineButton("Go on", id="resume", compact=True)
             yield MachineButton("Measure again", id="measure", compact=True)
             yield MachineButton("Do not measure", id="unmeasured", compact=True)
@@ -55,7 +59,11 @@ class MachinePane(StepPane):
     def show(self, facts: MachineFacts, findings: Sequence[Finding], *, is_measuring: bool) -> None:
         self.query_one("#machine-facts", Static).update(machine_content(facts, is_measuring=is_measuring))
         self.query_one("#help-title", Static).update("What would help")
-        self.query_one("#findings", Static).update(findings_content(findings))
+        self.query_one("#findings", Static).update(findings_content(findings, self._width))
+
+    @property
+    def _width(self) -> int:
+        return max(30, self.app.size.width - 2 * MARGIN - SCROLL_BAR)
 
     def show_measuring(self, measuring: Measuring | None) -> None:
         words = self.query_one("#measuring", Static)

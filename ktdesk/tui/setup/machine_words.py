@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from ktdesk_wizard.probe.fact import Fact
     from ktdesk_wizard.probe.machine_facts import AmxFacts, CpuFacts, GpuFacts, MachineFacts, MemoryFacts, NodeFacts
 
-LABEL_WIDTH = 12
+LABEL_WIDTH, FIX_INDENT = 12, 6
 BAR_WIDTH = 24
 BUSY_CORES = 0.3
 """Of others: from here on what was measured may be much too low."""
@@ -52,14 +53,15 @@ def _light(is_on: bool | None, words: str) -> Content:
     return Content.assemble((sign, style), " ", (words, "" if is_on else "dim"))
 
 
-def findings_content(findings: Sequence[Finding]) -> Content:
-    """What would help: a line, what to do below it."""
+def findings_content(findings: Sequence[Finding], width: int) -> Content:
+    """What would help: a line, what to do below it, indented."""
     if not findings:
         return Content.styled("Nothing is wrong or slow here, as far as can be seen.", "$success")
     lines = []
     for finding in findings:
         head = Content.assemble((f"{finding.severity:<6}", SEVERITY_STYLES[finding.severity]), harmless(finding.title))
-        lines += [head, Content.styled(f"      {harmless(own_words(finding.fix))}", "dim")]
+        fix = textwrap.wrap(harmless(own_words(finding.fix)), width - FIX_INDENT, break_on_hyphens=False)
+        lines += [head, *(Content.styled(f"{'':<{FIX_INDENT}}{line}", "dim") for line in fix)]
     return Content("\n").join(lines)
 
 

@@ -101,7 +101,10 @@ tokens a second are those of answers, from the most careful to the most hopeful 
         size_text = "" if size is None else bytes_text(size)
         if isinstance(judged, Outlook) and judged.quantization and self.app.size.width >= WIDE:
             size_text += f" {judged.quantization}"
-        return Text(size_text), Text(KINDS[choice.kind], "dim"), verdict_text(judged), speed_text(judged)
+        verdict = verdict_text(judged)
+        if self.app.no_color:
+            verdict.style = ""  # what is left of red could not be read
+        return Text(size_text), Text(KINDS[choice.kind], "dim"), verdict, speed_text(judged)
 
     def on_key(self, event: Key) -> None:
         """Letters go to the search, wherever the mark is."""

@@ -93,7 +93,7 @@ class PlanPane(StepPane):
             yield Static(id="alternatives", markup=False)
         yield Static(id="plan-state", markup=False)
         with Horizontal(classes="setup-buttons"):
-            yield PlanButton("Go ahead", id="accept", variant="primary", compact=True)
+            yield PlanButton("Go ahead", id="accept", compact=True)
             yield MeasureBox(MeasureBox.WORDS[False], id="measured", compact=True)
             yield PlanButton("Do not measure the machine", id="unmeasured", compact=True)
 
@@ -225,7 +225,7 @@ class PlanPane(StepPane):
         self.query_one("#speeds", Static).update(speed_content(plan))
         self.query_one("#notes", Static).update(notes_content(plan))
         fits = plan.verdict.kind != "does not fit"
-        accept.label, accept.variant = ("Go ahead", "primary") if fits else ("Go ahead all the same", "warning")
+        accept.label = "Go ahead" if fits else "Go ahead all the same"
         if self._is_another_file:
             accept.disabled, accept.label = True, "That is another file: Models has it"
         if self.screen.focused is None and not accept.disabled and self.display:

@@ -18,6 +18,9 @@ class FailureBar(Horizontal):
         height: auto; max-height: 6; display: none; background: $error 15%; padding: 0 1;
         &.-shown { display: block; layout: horizontal; }
         Static { width: 1fr; height: auto; color: $error; }
+        &:ansi { background: ansi_default; border-top: solid ansi_red; max-height: 7; }
+        &:ansi Static { color: ansi_red; }
+        &:nocolor Static { color: $foreground; }
         Button { height: 1; min-width: 8; border: none; margin-left: 1; }
     }
     """

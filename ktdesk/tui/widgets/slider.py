@@ -35,6 +35,7 @@ class Slider(Widget, can_focus=True):
     DEFAULT_CSS = """
     Slider { height: 1; width: 1fr; padding: 0 1; }
     Slider:focus { background: $primary 20%; }
+    Slider:nocolor:focus { text-style: reverse; }
     Slider:ansi:focus { background: ansi_default; text-style: reverse; }
     """
     index: reactive[int] = reactive(0)
