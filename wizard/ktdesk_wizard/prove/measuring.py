@@ -96,8 +96,8 @@ def _speed_sample(conditions: Conditions, kind: RowKind, row: Row) -> SpeedSampl
 
 
 def undisturbed(rates: Iterable[float]) -> float:
-    """The upper quartile: what else runs on a machine only ever slows. The medians of two runs differed by up to 17 %
-    where these differed by up to 5 (docs/planning.md)."""
+    """The upper quartile: what else runs on a machine only ever slows. Runs of a model differed by up to 9 % in
+    their medians and by up to 5 in these, from the same samples (docs/planning.md)."""
     ascending = sorted(rates)
     return ascending[round(UNDISTURBED * (len(ascending) - 1))]
 
