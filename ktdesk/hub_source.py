@@ -14,8 +14,9 @@ from ktdesk_wizard.errors import FetchError
 from ktdesk_wizard.hub.headers import fetch_headers
 from ktdesk_wizard.hub.http import Http, is_offline
 from ktdesk_wizard.hub.names import RepositoryName
+from ktdesk_wizard.plan.model import model_of_file
 from ktdesk_wizard.plan.offers import Offered
-from ktdesk_wizard.setup.sources import SourceReport
+from ktdesk_wizard.setup.sources import SourceReport, check_runs
 from ktdesk_wizard.setup.step import FileAdvance
 from ktdesk_wizard.store.models import StoredModel, stored_models
 
@@ -44,7 +45,9 @@ class HubSource:
         gated or damaged is known before anybody waits."""
         report.step("asking the hub")
         if self._http is not None:
-            self.header(report)
+            model = model_of_file(self.header(report))
+            if not self._wish.force:
+                check_runs(model, self.name)
         num_files = len(self._resolved.files)
         return f"{self.name}, {num_files} {'file' if num_files == 1 else 'files'}"
 

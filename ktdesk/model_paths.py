@@ -46,6 +46,12 @@ def check_named(model: str) -> None:
         raise UsageError("MODEL is empty: name a file, or what `ktdesk models` or `ktdesk plan --list` shows")
 
 
+def check_given(option: str, value: str | None) -> None:
+    """UsageError for an option without a word."""
+    if value is not None and not value.strip():
+        raise UsageError(f"{option} is empty: say which, or leave it out")
+
+
 def _nearest_text(model: str, settings: Settings) -> str:
     """Which models of the store, and files that servers have loaded, are called almost so."""
     from ktdesk.server_records import running_servers

@@ -166,6 +166,10 @@ def catalogue_text(settings: Settings) -> str:
     )
 
 
+def catalogue_facts(settings: Settings) -> dict[str, Any]:
+    return {"models": [asdict(profile) for profile in catalogue(settings).values()]}
+
+
 def _profile(model: str, settings: Settings) -> ModelProfile | None:
     """None where the name is that of a file. ModelFileError, with those that are near, where it is nothing at all."""
     if model == DEMO or model.endswith(".gguf"):

@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 from ktdesk.amounts import bytes_text
 from ktdesk.errors import UsageError
 from ktdesk.hub_planning import planned_from_hub
-from ktdesk.model_paths import check_named
+from ktdesk.model_paths import check_given, check_named
 from ktdesk.planning import Question, catalogue, machine_facts
 from ktdesk.settings import Settings
 from ktdesk.terminal import Progress, note, on_one_line, tell
@@ -21,7 +21,7 @@ from ktdesk_profiles.models import nearest
 from ktdesk_wizard.download.adopting import hub_cache, usual_folders
 from ktdesk_wizard.download.pull import PulledModel, PullOptions, WantedModel, pull
 from ktdesk_wizard.download.state import TransferState, Watcher
-from ktdesk_wizard.errors import DoesNotFitError, FetchError
+from ktdesk_wizard.errors import DoesNotFitError, FetchError, SourceError
 from ktdesk_wizard.hub.cached import cached_repository
 from ktdesk_wizard.hub.http import Http, is_offline
 from ktdesk_wizard.hub.names import HubName, RepositoryName, parse_name
@@ -60,6 +60,7 @@ class Pulled:
 
 def pull_model(wish: PullWish, settings: Settings) -> Pulled:
     check_named(wish.model)
+    check_given("--quant", wish.quantization)
     started = time.monotonic()
     progress = PullProgress()
     http = None if is_offline() else Http()
@@ -114,7 +115,7 @@ def _stored(wish: PullWish, settings: Settings) -> PulledModel | None:
 
 
 def wanted_model(wish: PullWish, settings: Settings, http: Http | None) -> WantedModel:
-    """ModelFileError or FetchError where there is none. Without a quantization, the most exact that fits."""
+    """SourceError or FetchError where there is none. Without a quantization, the most exact that fits."""
     return _first_wanted(_names(wish, settings), wish, settings, http)
 
 
@@ -141,7 +142,7 @@ def _names(wish: PullWish, settings: Settings) -> list[HubName]:
     if profile is None:
         close = nearest(bare, catalogue(settings))
         advice = f"did you mean {' or '.join(close)}?" if close else "`ktdesk plan --list` shows the catalogue"
-        raise ModelFileError(wish.model, f"no OWNER/REPOSITORY, URL or name of the catalogue: {advice}")
+        raise SourceError(f"{wish.model!r:.200} is no OWNER/REPOSITORY, URL or name of the catalogue: {advice}")
     repositories = sorted(profile.repositories, key=lambda each: not each.seen)
     return [RepositoryName(each.id, quantization or None, wish.revision) for each in repositories]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from ktdesk.errors import UsageError
@@ -11,7 +11,14 @@ from ktdesk.settings import Settings
 from ktdesk.terminal import Progress, on_one_line
 from ktdesk_wizard.store.checking import CheckedFile, verify
 from ktdesk_wizard.store.models import StoredModel, find_models, stored_models
-from ktdesk_wizard.store.opening import note_problem
+from ktdesk_wizard.store.opening import note_problem, problem_of
+
+
+def looked_at(model: StoredModel) -> StoredModel:
+    """Plain files with what their headers say: of what was pulled the record knows it."""
+    if model.record_path is not None or model.state != "whole":
+        return model
+    return replace(model, record=replace(model.record, problem=problem_of(model.path)))
 
 
 def model_facts(model: StoredModel) -> dict[str, Any]:

@@ -19,11 +19,11 @@ def ls(
     """List the models in the data folder, whole or on their way."""
     from ktdesk.amounts import bytes_text
     from ktdesk.json_output import json_text
-    from ktdesk.store_listing import model_facts, problem_text, state_text
+    from ktdesk.store_listing import looked_at, model_facts, problem_text, state_text
     from ktdesk_wizard.store.models import stored_models
 
     folder = settings_of(ctx).models_folder
-    models = stored_models(folder)
+    models = [looked_at(model) for model in stored_models(folder)]
     if as_json:
         print(json_text({"folder": str(folder), "models": [model_facts(model) for model in models]}))
         return

@@ -134,14 +134,17 @@ def plan(
     not fit, unless --force is given.
     """
     from ktdesk.errors import UsageError
-    from ktdesk.planning import Question, catalogue_text, planned
+    from ktdesk.json_output import json_text
+    from ktdesk.model_paths import check_given
+    from ktdesk.planning import Question, catalogue_facts, catalogue_text, planned
 
     settings = settings_of(ctx)
     if list_models:
-        print(catalogue_text(settings))
+        print(json_text(catalogue_facts(settings)) if as_json else catalogue_text(settings))
         return ExitCode.OK
     if model is None:
         raise UsageError("MODEL is missing: a file, or a name that `ktdesk plan --list` shows")
+    check_given("--quant", quant)
     question = Question(wishes.with_preset(settings).wishes, what_if, why_not, quant, tuple(source or ()))
     result = planned(model, question, settings)
     print(result.as_json() if as_json else result.as_text(explain=explain))

@@ -38,6 +38,12 @@ def test_models_are_listed_for_people_and_as_json(ktdesk: RunKtdesk, stored: Pat
     assert ktdesk("models", "ls", "--json").out == ktdesk("models", "--json").out
 
 
+def test_a_plain_file_that_was_cut_is_listed_as_unusable(ktdesk: RunKtdesk, stored: Path) -> None:
+    (stored.parent / "mine.gguf").write_bytes(stored.read_bytes()[:-100])
+    mine, _ = json.loads(ktdesk("models", "--json").out)["models"]
+    assert (mine["state"], "of a file of" in mine["problem"]) == ("unusable", True)
+
+
 def test_without_models_the_list_is_empty_and_says_how_to_get_one(ktdesk: RunKtdesk) -> None:
     result = ktdesk("models")
     assert (result.code, result.out) == (0, "")

@@ -98,6 +98,9 @@ def test_what_makes_no_sense_is_one_line(ktdesk: RunKtdesk, tiny_model: TinyMode
         (("--cache-type", "f8"), ExitCode.USAGE, "--cache-type must be one of"),
         (("--compute", "int4"), ExitCode.USAGE, "--compute must be one of"),
         (("--device", "tpu"), ExitCode.USAGE, "--device must be one of"),
+        (("--threads", "100000"), ExitCode.USAGE, "--threads 100000: there are"),
+        (("--what-if", tmp_path), ExitCode.USAGE, "cannot be read"),
+        (("--quant", " "), ExitCode.USAGE, "--quant is empty"),
     ):
         result = ktdesk("plan", model, *arguments)
         assert result.code == code
@@ -207,3 +210,25 @@ def test_speeds_that_are_not_known_are_told_in_short_lines(
     assert "`ktdesk probe --measure` measures it" in " ".join(out.split())
     lines = [line for line in out.splitlines() if str(tiny_model("qwen3moe")) not in line]
     assert max(map(len, lines)) <= 80
+
+
+def test_a_wish_for_a_card_where_there_is_none_is_answered(
+    ktdesk: RunKtdesk, tiny_model: TinyModel, tmp_path: Path
+) -> None:
+    facts = tmp_path / "facts.json"
+    facts.write_text(json_text(facts_to_json(captured_facts("cgroup-v1", tmp_path / "tree"))), encoding="utf-8")
+    for wish in (("--device", "gpu"), ("--max-gpu-memory", "8")):
+        plan = json.loads(ktdesk("plan", tiny_model("qwen3moe"), "--what-if", facts, *wish, "--json").out)
+        assert any("no card here to plan with" in note for note in plan["notes"])
+
+
+def test_the_catalogue_is_listed_as_json_too(ktdesk: RunKtdesk) -> None:
+    models = json.loads(ktdesk("plan", "--list", "--json").out)["models"]
+    assert "qwen3-30b-a3b" in [model["name"] for model in models]
+
+
+def test_too_many_sequences_are_answered_with_how_many_fit(ktdesk: RunKtdesk, tiny_model: TinyModel) -> None:
+    plan = json.loads(ktdesk("plan", tiny_model("qwen3moe"), "--sequences", "10000000", "--json").out)
+    option, count = plan["verdict"]["change"].split()
+    assert option == "--sequences"
+    assert ktdesk("plan", tiny_model("qwen3moe"), option, str(int(count) // 2)).code == ExitCode.OK

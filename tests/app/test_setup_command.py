@@ -8,7 +8,9 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+from gguf import GGUFWriter
 from loopback_hub import LoopbackHub
 from running import RunKtdesk
 from trials import FakeTrial, FakeTrials, measured_machine
@@ -186,3 +188,27 @@ def test_the_address_of_a_file_is_fetched(
     result = ktdesk("setup", f"{hub.url}/owner/Tiny-GGUF/resolve/main/tiny-F32.gguf", "--yes")
     assert result.code == ExitCode.OK, result.err
     assert list(Path(os.environ["KTDESK_HOME"]).glob("models/**/tiny-F32.gguf"))
+
+
+def test_an_architecture_that_nobody_knows_is_told_before_the_machine_is_measured(
+    ktdesk: RunKtdesk, hub: LoopbackHub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def measure(*_: object, **__: object) -> None:
+        raise AssertionError("nobody should wait for this")
+
+    monkeypatch.setattr("ktdesk_wizard.setup.work.measure", measure)
+    path = tmp_path / "other.gguf"
+    writer = GGUFWriter(path, "other9")
+    writer.add_block_count(1)
+    writer.add_tensor("token_embd.weight", np.zeros((8, 32), np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    hub.add("owner/Other-GGUF", "other-F32.gguf", path.read_bytes())
+    for name in (path, "owner/Other-GGUF:F32"):
+        result = ktdesk("--home", tmp_path / "empty", "setup", name, "--yes")
+        assert result.code == ExitCode.UNSUPPORTED
+        assert "the architecture 'other9' is not one that this engine knows" in result.error
+        assert "take another model" in result.err
+    assert ktdesk("plan", path).code == ExitCode.UNSUPPORTED

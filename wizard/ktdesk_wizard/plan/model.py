@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ktdesk_engine import kernels
+from ktdesk_engine.errors import ModelFileError, UnsupportedError
 from ktdesk_engine.gguf.file import GGUFFile, TensorInfo
 from ktdesk_engine.kernels.large_arrays import HUGE_PAGE_BYTES
+from ktdesk_engine.models.registry import families
 from ktdesk_engine.quants.formats import WeightType
 from ktdesk_wizard.plan.cache import LayerCache, read_layers
 from ktdesk_wizard.tensor_classes import tensor_class
@@ -131,30 +133,45 @@ class PlannedModel:
 
 
 def model_of_file(path: Path) -> PlannedModel:
-    """From the header alone: the weights are not read."""
+    """From the header alone: the weights are not read. UnsupportedError where an architecture that is not known writes
+    its sizes in a way of its own."""
     with GGUFFile.open(path) as file:
-        hparams = file.hparams()
-        num_blocks = hparams.integer("block_count", minimum=1, maximum=512)
-        num_layers = num_blocks - hparams.integer("nextn_predict_layers", 0, minimum=0, maximum=num_blocks - 1)
-        tensors = [_planned(tensor) for tensor in file.tensors.values()]
-        used = tuple(tensor for tensor in tensors if tensor.layer < num_layers)
-        return PlannedModel(
-            name=file.keys.string("general.name", path.stem),
-            source=str(path),
-            architecture=file.architecture,
-            quantization=most_common_type(used),
-            context_length=hparams.integer("context_length", minimum=1),
-            hidden=hparams.integer("embedding_length", minimum=1),
-            vocab_size=_vocab_size(used),
-            num_experts=hparams.integer("expert_count", 0, minimum=0),
-            num_used=hparams.integer("expert_used_count", 0, minimum=0),
-            expert_width=hparams.integer("expert_feed_forward_length", _expert_width(used), minimum=0),
-            num_heads=max(hparams.per_layer("attention.head_count", num_blocks, minimum=0)),
-            layers=read_layers(hparams, file.architecture, num_layers, num_blocks),
-            tensors=used,
-            left_out_bytes=sum(tensor.num_bytes for tensor in tensors if tensor.layer >= num_layers),
-            is_estimate=False,
-        )
+        try:
+            return _model_of(file, path)
+        except ModelFileError as error:
+            if file.architecture in families():
+                raise
+            raise unknown_architecture(file.architecture, path) from error
+
+
+def unknown_architecture(name: str, path: Path | str) -> UnsupportedError:
+    known = ", ".join(families())
+    return UnsupportedError(f"{path}: the architecture {name!r:.80} is not one that this engine knows: {known}")
+
+
+def _model_of(file: GGUFFile, path: Path) -> PlannedModel:
+    hparams = file.hparams()
+    num_blocks = hparams.integer("block_count", minimum=1, maximum=512)
+    num_layers = num_blocks - hparams.integer("nextn_predict_layers", 0, minimum=0, maximum=num_blocks - 1)
+    tensors = [_planned(tensor) for tensor in file.tensors.values()]
+    used = tuple(tensor for tensor in tensors if tensor.layer < num_layers)
+    return PlannedModel(
+        name=file.keys.string("general.name", path.stem),
+        source=str(path),
+        architecture=file.architecture,
+        quantization=most_common_type(used),
+        context_length=hparams.integer("context_length", minimum=1),
+        hidden=hparams.integer("embedding_length", minimum=1),
+        vocab_size=_vocab_size(used),
+        num_experts=hparams.integer("expert_count", 0, minimum=0),
+        num_used=hparams.integer("expert_used_count", 0, minimum=0),
+        expert_width=hparams.integer("expert_feed_forward_length", _expert_width(used), minimum=0),
+        num_heads=max(hparams.per_layer("attention.head_count", num_blocks, minimum=0)),
+        layers=read_layers(hparams, file.architecture, num_layers, num_blocks),
+        tensors=used,
+        left_out_bytes=sum(tensor.num_bytes for tensor in tensors if tensor.layer >= num_layers),
+        is_estimate=False,
+    )
 
 
 def _planned(tensor: TensorInfo) -> PlannedTensor:

@@ -10,6 +10,7 @@ from ktdesk_engine.errors import ResourceError
 from ktdesk_engine.kv_cache import LayerCacheShape, cache_bytes
 from ktdesk_engine.machine import divided
 from ktdesk_engine.memory import decide_cache_type, decide_context
+from ktdesk_wizard.errors import WishError
 from ktdesk_wizard.plan.ceilings import ceilings_of
 from ktdesk_wizard.plan.corrections import NO_CORRECTIONS, Corrections
 from ktdesk_wizard.plan.ledger import WEIGHTS, Sizes, cache_entries, overhead_entries, weight_entries
@@ -59,6 +60,7 @@ def make_plan(
     do not allow.
     """
     isa = facts.cpu.isa.value or "scalar"
+    _check_threads(facts, wishes)
     compute = wishes.compute_on(isa)
     available = _available(facts, wishes)
     sizes = replace(_sizes(facts, model, wishes, abilities, compute, available), has_server=has_server)
@@ -104,6 +106,13 @@ def make_plan(
         notes=tuple(_notes(facts, model, wishes, abilities, cards)),
         command=_command(model, sizes, wishes, placement),
     )
+
+
+def _check_threads(facts: MachineFacts, wishes: Wishes) -> None:
+    """Threads that share a processor wait for each other at every step: the engine refuses them too."""
+    processors = facts.cpu.num_hardware_threads.value
+    if wishes.num_threads is not None and processors is not None and wishes.num_threads > processors:
+        raise WishError(f"num_threads {wishes.num_threads}: there are {processors} processors that ktdesk may use")
 
 
 def _available(facts: MachineFacts, wishes: Wishes) -> int | None:
@@ -265,6 +274,8 @@ def _notes(
         yield "sizes are estimated from bits per weight; the file's header will tell them exactly"
     if cards and not abilities.has_gpu:
         yield "nothing has run on a card yet: `ktdesk doctor --gpu` tests whether it would"
+    if wishes.asks_for_cards and not cards:
+        yield "there is no card here to plan with (`ktdesk probe` says what was found): all is planned in memory"
     if len(cards) > 1:
         yield "the engine uses one card: CUDA_VISIBLE_DEVICES says which; what is planned for the others it cannot run"
     if model.left_out_bytes:

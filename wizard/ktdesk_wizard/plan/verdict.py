@@ -56,7 +56,8 @@ def judge(
 
 
 def _smallest_change(model: PlannedModel, sizes: Sizes, need: Need, most: int) -> str | None:
-    """A smaller context, a smaller cache type, both, or else a smaller file. None where there is none so small."""
+    """A smaller context, a smaller cache type, both, fewer sequences, or else a smaller file. None where there is none
+    so small."""
     smaller: list[CacheType] = ["q8_0"] if sizes.cache_type != "q8_0" and _allows_q8(model) else []
     for cache_type in (sizes.cache_type, *smaller):
         context = _largest_context(replace(sizes, cache_type=cache_type), need, most)
@@ -65,6 +66,9 @@ def _smallest_change(model: PlannedModel, sizes: Sizes, need: Need, most: int) -
         if context:
             kept = "" if cache_type == sizes.cache_type else f" --cache-type {cache_type}"
             return f"--context {context}{kept}"
+    fewer = _most_sequences(sizes, need, most)
+    if fewer:
+        return f"--sequences {fewer}"
     least = need(replace(sizes, context=min(sizes.context, SMALLEST_CONTEXT)))
     weights = sum(tensor.memory_bytes(sizes.is_packed) for tensor in model.tensors)
     room = most - (least - weights)
@@ -102,6 +106,20 @@ def _largest_context(sizes: Sizes, need: Need, most: int) -> int:
         else:
             high = middle
     return low * PAGE_SIZE
+
+
+def _most_sequences(sizes: Sizes, need: Need, most: int) -> int:
+    """Of this context, by bisection; 0 where there is one, or not even one fits."""
+    low, high = 1, sizes.num_sequences
+    if high == 1 or need(replace(sizes, num_sequences=1)) > most:
+        return 0
+    while high - low > 1:
+        middle = (low + high) // 2
+        if need(replace(sizes, num_sequences=middle)) <= most:
+            low = middle
+        else:
+            high = middle
+    return low
 
 
 def _gib(num_bytes: float) -> str:

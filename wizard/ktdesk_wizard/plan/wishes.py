@@ -40,6 +40,10 @@ class Wishes:
         if self.devices == "cpu" and self.max_gpu_bytes is not None:
             raise WishError("max_gpu_bytes contradicts devices 'cpu': leave one of them out")
 
+    @property
+    def asks_for_cards(self) -> bool:
+        return self.devices == "gpu" or self.max_gpu_bytes is not None
+
     def compute_on(self, isa: str) -> Compute:
         """What the engine makes of it (`ktdesk_engine.compute.decide_compute`)."""
         if isa != "amx":

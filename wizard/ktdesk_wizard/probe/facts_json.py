@@ -35,6 +35,8 @@ def read_what_if(path: Path, facts: MachineFacts) -> MachineFacts:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise FactsError(f"{path}: neither JSON nor YAML: {error}") from None
+    except OSError as error:
+        raise FactsError(f"{path}: cannot be read: {error.strerror or error}") from None
     return overlay(facts, _parsed(text, str(path)), str(path))
 
 

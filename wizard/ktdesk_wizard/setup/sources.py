@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from ktdesk_engine.models.registry import families
 from ktdesk_profiles.demo import DemoProfile
 from ktdesk_wizard.demo_model import demo_model, is_made
-from ktdesk_wizard.plan.model import model_of_file
+from ktdesk_wizard.plan.model import PlannedModel, model_of_file, unknown_architecture
 from ktdesk_wizard.report import Report
 from ktdesk_wizard.setup.step import FileAdvance
 
@@ -53,18 +54,29 @@ class ModelSource(Protocol):
         ...
 
 
+def check_runs(model: PlannedModel, path: Path | str) -> None:
+    """UnsupportedError where this build would refuse it, before anybody waits for a measurement."""
+    if model.architecture not in families():
+        raise unknown_architecture(model.architecture, path)
+
+
 @dataclass(frozen=True)
 class FileSource:
     """A model that is here."""
 
     path: Path
+    insists: bool = False
+    """Whether or not this build runs it."""
 
     @property
     def name(self) -> str:
         return str(self.path)
 
     def find(self, report: SourceReport) -> str:
-        return f"{model_of_file(self.path).name}, {self.path}"
+        model = model_of_file(self.path)
+        if not self.insists:
+            check_runs(model, self.path)
+        return f"{model.name}, {self.path}"
 
     def header(self, report: SourceReport) -> Path:
         return self.path

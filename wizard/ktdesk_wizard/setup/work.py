@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from ktdesk_engine.errors import ConfigError
+from ktdesk_engine.errors import ConfigError, ModelFileError, UnsupportedError
 from ktdesk_wizard.errors import (
     DoesNotFitError,
     HomeFolderError,
@@ -67,6 +67,8 @@ _ADVICE_OF_KIND: tuple[tuple[type[BaseException], str], ...] = (
     (TrialMemoryError, "close something, or ask for less with --context; `ktdesk doctor` shows what takes memory"),
     (WishError, "`ktdesk setup --help` shows what can be asked for"),
     (ConfigError, "`ktdesk setup --help` shows what can be asked for"),
+    (UnsupportedError, "take another model; --force goes on all the same"),
+    (ModelFileError, "fetch the file again, or name another"),
 )
 """Of errors that say more than the step in which they came up."""
 
