@@ -67,6 +67,10 @@ def pull_model(wish: PullWish, settings: Settings) -> Pulled:
     try:
         stored = _stored(wish, settings) if http is None else None
         pulled = checked(stored or _pull(wish, settings, http, progress), wish)
+    except (KeyboardInterrupt, SystemExit):
+        progress.finish()
+        tell("stopped: what has come is kept, and the same command goes on from there")
+        raise
     finally:
         progress.finish()
     _tell_end(pulled, time.monotonic() - started)

@@ -70,14 +70,15 @@ def set_up(model: str, wishes: Wishes, settings: Settings, options: SetupOptions
 
 def source_of(model: str, wishes: Wishes, settings: Settings, options: SetupOptions) -> ModelSource:
     """UsageError or ModelFileError where nothing is called so. What is here is taken from here."""
+    is_file = model.endswith(".gguf") and "://" not in model
+    is_here = model == DEMO or is_file or is_whole(model, settings)
+    if is_here and options.quant is not None:
+        raise UsageError("--quant is for names of the catalogue or of a hub: a file has the one that it has")
     if model == DEMO and DEMO_VARIABLE not in os.environ:
         from ktdesk_profiles.demo import load_demo_profile
 
         return DemoSource(load_demo_profile(), settings.models_folder / "demo")
-    is_file = model.endswith(".gguf") and "://" not in model
-    if model == DEMO or is_file or is_whole(model, settings):
-        if options.quant is not None:
-            raise UsageError("--quant is for names of the catalogue or of a hub: a file has the one that it has")
+    if is_here:
         return FileSource(model_path(model, settings), insists=options.force)
     from ktdesk.hub_source import HubSource
     from ktdesk.pulling import PullWish

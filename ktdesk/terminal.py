@@ -9,6 +9,7 @@ import time
 from typing import IO
 
 SECONDS_BETWEEN_UPDATES = 0.1
+CUT = "..."
 _CONTROL = {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\n\t"} | {0x7F: "\u2421"}
 _CONTROL |= dict.fromkeys(range(0x80, 0xA0), "\ufffd")
 
@@ -51,7 +52,7 @@ class Progress:
         self.finish()
         self._what, self._next_update = on_one_line(what), 0.0
         if self.rewrites:
-            self._write(self._what)
+            self._write(_fitted(self._what, "", _columns()))
         else:
             tell(self._what)
 
@@ -62,12 +63,12 @@ class Progress:
             return
         self._next_update = now + SECONDS_BETWEEN_UPDATES
         share = done_bytes / total_bytes if total_bytes else 1.0
-        self._write(f"{self._what}  {share:4.0%} of {total_bytes / 2**20:,.0f} MiB" + (f", {rest}" if rest else ""))
+        self.tell(f"{share:4.0%} of {total_bytes / 2**20:,.0f} MiB" + (f", {rest}" if rest else ""))
 
     def tell(self, state: str) -> None:
         """Rewrites what stands behind the step."""
         if self.rewrites:
-            self._write(f"{self._what}  {state}")
+            self._write(_fitted(self._what, f"  {state}", _columns()))
 
     def finish(self) -> None:
         """Leaves the line as it is."""
@@ -83,3 +84,19 @@ class Progress:
 
     def _write(self, text: str) -> None:
         tell(f"\r\033[K{text}", end="")
+
+
+def _fitted(what: str, state: str, columns: int | None) -> str:
+    """On one line, for only that can be rewritten: what is done is cut before how far it is."""
+    if columns is None or len(what) + len(state) < columns:
+        return what + state
+    room = columns - 1 - len(state) - len(CUT)
+    return f"{what[:room].rstrip()}{CUT}{state}" if room > 0 else state.strip()[: columns - 1]
+
+
+def _columns() -> int | None:
+    """Of the terminal that standard error is. None: it does not tell."""
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or None
+    except (OSError, ValueError):
+        return None

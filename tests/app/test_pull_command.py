@@ -190,3 +190,15 @@ def test_removing_a_model_of_a_url_leaves_no_folders(
     name = json.loads(ktdesk("models", "--json").out)["models"][0]["name"]
     assert ktdesk("models", "rm", name).code == ExitCode.OK
     assert list((tmp_path / "home/models").iterdir()) == []
+
+
+def test_a_pull_that_is_stopped_says_that_the_same_command_goes_on(
+    ktdesk: RunKtdesk, hub: LoopbackHub, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ktdesk.pulling.pull", stop)
+    result = ktdesk("pull", "owner/Tiny-GGUF:F32")
+    assert (result.code, result.out) == (ExitCode.INTERRUPTED, "")
+    assert result.err == "stopped: what has come is kept, and the same command goes on from there\n"

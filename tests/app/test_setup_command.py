@@ -166,6 +166,7 @@ def test_names_that_no_hub_knows_are_one_line(ktdesk: RunKtdesk, hub: LoopbackHu
         assert message in result.error
     result = ktdesk("setup", tiny_model("qwen3moe"), "--quant", "F32", "--yes")
     assert "a file has the one that it has" in result.error
+    assert "a file has the one that it has" in ktdesk("setup", "demo", "--quant", "Q4_K_M", "--yes").error
 
 
 def test_a_model_of_which_a_part_is_here_is_fetched_to_its_end(

@@ -83,3 +83,18 @@ def test_progress_without_an_end_does_not_divide_by_it(monkeypatch: pytest.Monke
     progress.step("making")
     progress.advance(0, 0)
     assert "100% of 0 MiB" in terminal.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("columns", "shown"),
+    [(80, "measuring memory  42%"), (22, "measuring memory  42%"), (21, "measuring me...  42%"), (8, "42%"), (3, "42")],
+)
+def test_on_a_narrow_terminal_a_line_that_is_rewritten_stays_one(
+    monkeypatch: pytest.MonkeyPatch, columns: int, shown: str
+) -> None:
+    terminal = terminal_for(monkeypatch)
+    monkeypatch.setattr("ktdesk.terminal._columns", lambda: columns)
+    progress = Progress()
+    progress.step("measuring memory")
+    progress.tell("42%")
+    assert terminal.getvalue().split("\r\033[K")[-1] == shown

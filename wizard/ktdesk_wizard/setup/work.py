@@ -220,7 +220,7 @@ class Work:
         if busy is not None:
             self.remarks.append(busy)
         told = f"reads {read.value / 1e9:.1f} GB/s, multiplies {peak.value / 1e12:.2f} T a second"
-        return Done(f"{told}{f'; {busy}' if busy else ''}", is_old)
+        return Done(f"{told}{'; see the note below' if busy else ''}", is_old)
 
     def _measured_so_far(self, share: float) -> None:
         self._watcher.advance("measure", round(100 * share), 100, "samples")
