@@ -109,7 +109,7 @@ class Watcher:
             num_waiting=int(numbers.get("num_waiting", 0)),
             num_prefilling=int(numbers.get("num_prefilling", 0)),
             num_decoding=int(numbers.get("num_decoding", 0)),
-            num_open_requests=int(numbers.get("http_open_requests", 0)),
+            num_open_requests=max(0, int(numbers.get("http_open_requests", 0)) - 1),  # without this one
             read_bytes_s=numbers.get("decode_weight_bytes_per_second"),
             bandwidth_share=numbers.get("decode_bandwidth_share"),
             ops_s=numbers.get("prefill_operations_per_second"),

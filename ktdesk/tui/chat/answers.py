@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 MAX_SHARE = 0.05
 """Of one core, that pictures of a streaming answer may take: slower ones come less often."""
+RELOAD = "reload"
+"""The step that loads the model again, and asks nothing."""
 SERVER_STOPS = "stopping"
 """The code of a refusal."""
 
@@ -43,8 +45,11 @@ class Answers:
             self.ask()
 
     def ask(self) -> None:
-        """At once, or as soon as the model is ready."""
+        """At once, or as soon as the model is ready. Nothing where nothing was said."""
         screen, state = self._screen, self._screen.ktdesk.link_state
+        if screen.session.conversation is None or not screen.session.conversation.path:
+            self.is_wanted = False
+            return
         if state is None or not state.is_ready:
             self.is_wanted = True
             self._explain_no_model(state)
@@ -64,12 +69,15 @@ class Answers:
         screen.run_worker(self._follow(answering, signals), exclusive=True, group="answer")
 
     def link_changed(self, state: LinkState) -> None:
+        bar = self._screen.query_one(FailureBar)
         if self.is_wanted and state.is_ready:
             self.ask()
         elif self.is_wanted:
             self._explain_no_model(state)
-        elif self._screen.has_session and self._screen.session.is_answering and state.was_told:
-            self._server_stops(state)
+        elif state.stage in ("gone", "failed"):
+            self._server_goes(state)
+        elif bar.first_step == RELOAD:
+            bar.clear()
 
     async def restart(self) -> None:
         """The model; and asks again where an answer broke off."""
@@ -130,12 +138,17 @@ class Answers:
             f"The server ended before the answer did{why}. What came of it is kept.", restart="Start it again"
         )
 
-    def _server_stops(self, state: LinkState) -> None:
-        """Where it was told so here, nobody waits for the answer any more; elsewhere, it may finish it."""
-        if self._screen.ktdesk.link.record is None:
+    def _server_goes(self, state: LinkState) -> None:
+        """Where it was stopped here, nobody waits for its answer any more; elsewhere, it may finish it."""
+        if not self._screen.has_conversation:
+            return
+        if not self._screen.session.is_answering:
+            if self._screen.query_one(FailureBar).first_step is None:
+                self._screen.offer(f"{state.model}: {state.reason}.", **{RELOAD: "Start it again"})
+        elif state.was_told and self._screen.ktdesk.link.record is None:
             self._is_stopped_here = True
             self._screen.session.stop()
-        else:
+        elif state.was_told:
             text = f"The server stops: {state.reason}. It goes on with this answer for a few seconds."
             self._screen.offer(text, restart="Start it again")
 

@@ -16,7 +16,7 @@ from textual.widgets import Static
 from ktdesk.conversations.errors import ConversationError
 from ktdesk.conversations.messages import Attachment, Message
 from ktdesk.errors import AppError
-from ktdesk.tui.chat.answers import Answers
+from ktdesk.tui.chat.answers import RELOAD, Answers
 from ktdesk.tui.chat.attached import Attached
 from ktdesk.tui.chat.composer import Composer
 from ktdesk.tui.chat.context_meter import ContextMeter, num_tokens_of
@@ -104,8 +104,8 @@ class ChatScreen(PlaceScreen):
         return not self._is_left and bool(self.query(Transcript))
 
     @property
-    def has_session(self) -> bool:
-        return self._session is not None
+    def has_conversation(self) -> bool:
+        return self._session is not None and self._session.conversation is not None
 
     @property
     def session(self) -> ChatSession:
@@ -154,11 +154,16 @@ class ChatScreen(PlaceScreen):
             composer.focus()
 
     def action_new_chat(self) -> None:
-        self.messages.edited = None
+        self._leave_what_is_begun()
         if self.kept(self.session.begin):
             self.show_conversation()
             self.conversations.refill()
         self.query_one(Composer).focus()
+
+    def _leave_what_is_begun(self) -> None:
+        """What is wanted or written in one conversation is not meant for the next."""
+        self.messages.edited = None
+        self.answers.is_wanted = False
 
     def action_toggle_list(self) -> None:
         self.conversations.show_list()
@@ -226,7 +231,7 @@ class ChatScreen(PlaceScreen):
 
     @on(ConversationList.Opened)
     def _open(self, event: ConversationList.Opened) -> None:
-        self.messages.edited = None
+        self._leave_what_is_begun()
         self.conversations.open(event)
 
     @on(ConversationList.Searched)
@@ -254,7 +259,7 @@ class ChatScreen(PlaceScreen):
     def _take_step(self, event: FailureBar.Chosen | Welcome.Chosen) -> None:
         steps: dict[str, Callable[[], object]] = {
             "restart": lambda: self.run_worker(self.answers.restart()),
-            "reload": lambda: self.ktdesk.change_link(lambda link: link.restart()),
+            RELOAD: lambda: self.ktdesk.change_link(lambda link: link.restart()),
             "demo": self.ktdesk.start_demo,
             "setup": lambda: self.ktdesk.action_show_place("setup"),
             "again": self.action_again,

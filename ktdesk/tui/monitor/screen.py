@@ -17,6 +17,7 @@ from ktdesk.amounts import bytes_text, counted
 from ktdesk.card_watching import CardWatcher
 from ktdesk.expert_placing import ExpertHeat, Placing, Room, better_placing, rooms_of_a_card
 from ktdesk.server_records import ServerRecord
+from ktdesk.tui.markdown.harmless import harmless
 from ktdesk.tui.monitor.card_graphs import CardGraphs
 from ktdesk.tui.monitor.graph import Graph
 from ktdesk.tui.monitor.heat_map import HeatMap
@@ -126,7 +127,9 @@ class MonitorScreen(PlaceScreen):
     async def _show(self, moment: Moment | None) -> None:
         limit = self.query_one("#limit", Static)
         if moment is None:
-            limit.update(NO_SERVER if self._watcher is None else "The server does not answer.")
+            state = self.ktdesk.link.state
+            ended = f"{state.model}: {harmless(state.reason)}" if state.stage in ("gone", "failed") else ""
+            limit.update(ended or (NO_SERVER if self._watcher is None else "The server does not answer."))
             self._clear()
             return
         limit.update(limit_words(moment))

@@ -122,7 +122,7 @@ class ServerScreen(PlaceScreen):
         else:
             self._last = Path(record.path), options_with(record.changed)
             quality = as_lines(load_figures(self.ktdesk.settings.data_folder, Path(record.path)))
-            facts.update(facts_of(record, moment, quality))
+            facts.update(facts_of(record, moment, self.ktdesk.link.state, quality))
         self.query_one("#stop", Button).disabled = record is None
         for name in ("#start", "#options"):
             self.query_one(name, Button).disabled = self._last_model is None
@@ -154,7 +154,6 @@ class ServerScreen(PlaceScreen):
         record = self.ktdesk.link.record
         if record is not None:
             self.query_one(OtherServers).ending.add(record.pid)
-            self.notify(ENDS, title=f"{record.model} is stopped", markup=False)
             self.ktdesk.change_link(lambda link: link.stop_server())
 
     def action_start(self) -> None:

@@ -20,9 +20,10 @@ NO_SERVER = "The app is not linked to a server. Chat starts one with a model; so
 LABEL_WIDTH = 10
 
 
-def facts_of(record: ServerRecord, moment: Moment | None, quality: Sequence[str] = ()) -> Content:
+def facts_of(record: ServerRecord, moment: Moment | None, state: LinkState, quality: Sequence[str] = ()) -> Content:
     """quality: what options that change answers were found to cost, a line each."""
     rows = {
+        "Ended": state.reason if state.stage in ("gone", "failed") else "",
         "Address": record.url,
         "Key": "asked for (KTDESK_API_KEY)" if record.needs_key else "none is needed",
         "Model": f"{record.model}  {record.path}",

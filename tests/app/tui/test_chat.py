@@ -317,6 +317,27 @@ def test_a_server_that_was_told_to_stop_elsewhere_may_finish_its_answer() -> Non
     assert kept()[0].path[1].state == "done"
 
 
+def test_a_server_that_goes_away_between_answers_is_started_again_by_enter() -> None:
+    async def script(pilot: Pilot[None]) -> None:
+        await ready(pilot)
+        await say(pilot, "x")
+        await answered(pilot, "Hello there.")
+        link.state = replace(link.state, stage="gone", reason="nobody asked it for 600 s", was_told=True)
+        await until(
+            pilot, lambda: "fake-moe: nobody asked it for 600 s. Start it again" in " ".join(shown(pilot.app).split())
+        )
+        await pilot.press("enter")
+        await until(pilot, lambda: "restart" in link.done)
+        link.state = server.link_state
+        await ready(pilot)
+        assert "Start it again" not in shown(pilot.app)
+
+    with fake_chat_server(HELLO) as server:
+        link = FakeLink(server.link_state)
+        drive(make_app(link), script, (120, 30))
+    assert len(server.asked) == 1
+
+
 def test_another_conversation_while_an_answer_comes_keeps_what_came_of_it() -> None:
     async def script(pilot: Pilot[None]) -> None:
         await ready(pilot)
@@ -368,6 +389,26 @@ def test_a_question_before_the_model_is_ready_is_answered_when_it_is() -> None:
     with fake_chat_server(HELLO) as server:
         link = FakeLink(LinkState("loading", "fake-moe", server.url, percent=10.0))
         drive(make_app(link), script)
+
+
+def test_an_answer_that_was_to_come_is_not_given_to_another_conversation() -> None:
+    async def script(pilot: Pilot[None]) -> None:
+        await ready(pilot)
+        await say(pilot, "first")
+        await answered(pilot, "Hello there.")
+        link.state = replace(server.link_state, stage="loading")
+        await until(pilot, lambda: "fake-moe loads" in shown(pilot.app))
+        await pilot.press("ctrl+r")
+        await until(pilot, lambda: "begins when the model is loaded" in shown(pilot.app))
+        await pilot.press("ctrl+n")
+        link.state = server.link_state
+        await until(pilot, lambda: "is ready. Write below" in shown(pilot.app))
+        assert not screen_of(pilot).answers.is_wanted
+
+    with fake_chat_server(HELLO) as server:
+        link = FakeLink(server.link_state)
+        drive(make_app(link), script)
+    assert len(server.asked) == 1
 
 
 def test_a_question_without_a_model_and_enter_again_lead_to_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,6 +108,17 @@ def test_server_shows_address_log_and_lines_for_clients(link: FakeLink) -> None:
     drive(make_app(link), script, (120, 40))
 
 
+def test_a_server_that_ended_says_why_in_its_place(link: FakeLink, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FakeWatcher, "answers", False)
+    link.state = replace(link.state, stage="gone", reason="experts 999 are too many")
+
+    async def script(pilot: Pilot[None]) -> None:
+        await pilot.press("f6")
+        await until(pilot, lambda: "Ended     experts 999 are too many" in shown(pilot.app))
+
+    drive(make_app(link), script, (120, 40))
+
+
 def test_server_stops_and_starts_again(link: FakeLink) -> None:
     async def script(pilot: Pilot[None]) -> None:
         await pilot.press("f6")
