@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from ktdesk.asking import AskedModel, LocalModel
+from ktdesk.expert_use import keep_use
 from ktdesk.loading import loaded_engine
 from ktdesk.options import EngineOptions
 from ktdesk.server_client import ServerModel
@@ -18,6 +19,7 @@ from ktdesk.settings import KEY_VARIABLE, Settings
 from ktdesk.starting import StartedServer, only_starter
 from ktdesk.terminal import Progress, note, on_one_line
 from ktdesk_engine.engine_choice import load_engine
+from ktdesk_engine.text_engine import TextEngine
 
 SECONDS_BETWEEN_LOOKS = 0.1
 
@@ -32,8 +34,19 @@ def asked_model(
     if model is not None:
         yield model
         return
-    with loaded_engine(path, options, load_engine) as engine:
+    with loaded_engine(path, options, load_engine) as engine, _use_kept(engine, settings):
         yield LocalModel(engine)
+
+
+@contextmanager
+def _use_kept(engine: TextEngine, settings: Settings) -> Iterator[None]:
+    """How its experts are used goes into the profile, as a server does it."""
+    use = keep_use(engine, settings.data_folder)
+    try:
+        yield
+    finally:
+        if use is not None:
+            use.save()
 
 
 def _model_at_server_if_any(

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ktdesk_engine.errors import ConfigError
 from ktdesk_engine.machine import PINNINGS, Pinning
@@ -25,6 +25,11 @@ COMPUTES: tuple[Compute, ...] = ("auto", "int8", "mixed", "bf16", "float32")
 ACCELERATORS: tuple[AcceleratorKind, ...] = ("cuda", "host-thread")
 CACHE_TYPES: tuple[CacheType, ...] = ("float32", "f16", "bf16", "q8_0")
 ENGINES: tuple[EngineName, ...] = ("auto", "ktdesk", "llamacpp")
+OF_ACCELERATORS = (
+    *("accelerator_bytes", "accelerator_experts", "placement", "placement_rules"),
+    *("move_ms", "share_memory", "stream_prompts"),
+)
+"""Settings that say nothing without one."""
 MAX_LOGPROBS = 100
 MAX_BIAS = 1_000_000
 """Beyond every logit, and far from where a sum of them overflows."""
@@ -161,7 +166,8 @@ class EngineConfig:
     @property
     def on_cpu(self) -> EngineConfig:
         """The same without an accelerator."""
-        return replace(self, accelerator=None, accelerator_bytes=None, accelerator_experts=None, placement_rules=())
+        defaults: dict[str, Any] = {name: getattr(EngineConfig, name) for name in OF_ACCELERATORS}
+        return replace(self, accelerator=None, **defaults)
 
     def _check_accelerator(self) -> None:
         _require(
@@ -169,20 +175,17 @@ class EngineConfig:
             f"accelerator must be one of {', '.join(ACCELERATORS)}: {self.accelerator!r}",
         )
         for name in ("accelerator_bytes", "accelerator_experts"):
-            value = getattr(self, name)
-            if value is not None:
-                _require_integer(name, value, 0)
-                _require(self.accelerator is not None, f"{name} is for an accelerator, and none is asked for")
-        _require(
-            self.accelerator is not None or not self.placement_rules,
-            "placement_rules is for an accelerator, and none is asked for",
-        )
+            if getattr(self, name) is not None:
+                _require_integer(name, getattr(self, name), 0)
         _require(self.placement in STRATEGIES, f"placement must be one of {', '.join(STRATEGIES)}: {self.placement!r}")
         _require_number("move_ms", self.move_ms, 0)
         _require(isinstance(self.share_memory, bool), f"share_memory must be True or False: {self.share_memory!r}")
         _require(
             isinstance(self.stream_prompts, bool), f"stream_prompts must be True or False: {self.stream_prompts!r}"
         )
+        for name in OF_ACCELERATORS:
+            is_default = getattr(self, name) == getattr(EngineConfig, name)
+            _require(self.accelerator is not None or is_default, f"{name} is for an accelerator, and none is asked for")
         if self.experts_used is not None:
             _require_integer("experts_used", self.experts_used, 1)
         if self.defer != "auto":

@@ -16,6 +16,7 @@ from tiny_models import TINY, write_model
 from tokenizer_files import sentencepiece_file
 
 from ktdesk.exit_codes import ExitCode
+from ktdesk.expert_use import kept_uses
 from ktdesk_engine import engine as engine_module
 from ktdesk_engine.config import Request, SamplingConfig
 from ktdesk_engine.engine import Engine
@@ -305,3 +306,16 @@ def test_a_dense_model_runs_as_well(ktdesk: RunKtdesk, tmp_path: Path) -> None:
     path = tmp_path / "dense.gguf"
     write_model(TINY["llama-dense"], path, "llama-dense", seed=1)
     assert ktdesk("run", path, "the", *SHORT).code == 0
+
+
+def test_a_model_that_is_loaded_here_keeps_how_its_experts_were_used(
+    ktdesk: RunKtdesk, tiny_model: TinyModel, tmp_path: Path
+) -> None:
+    run = ("--home", tmp_path, "run", tiny_model("qwen3moe"), "the cat", "--raw", "--no-server", "--max-tokens", "4")
+    assert ktdesk(*run, "--threads", "1").code == ExitCode.OK
+    (first,) = kept_uses(tmp_path)
+    assert first.rates.sum() > 0
+    assert ktdesk(*run, "--threads", "1").code == ExitCode.OK
+    (second,) = kept_uses(tmp_path)
+    assert second.rates.sum() > 1.5 * first.rates.sum()
+    assert "use" in ktdesk("--home", tmp_path, "profile", "ls").out
