@@ -14,6 +14,7 @@ class ExitCode(IntEnum):
     REQUEST = 5
     RESOURCES = 6
     FETCH = 7
+    INCOMPLETE = 8
     HUNG_UP = 129
     INTERRUPTED = 130
     OUTPUT_CLOSED = 141
@@ -29,6 +30,7 @@ MEANING = {
     ExitCode.REQUEST: "the prompt is too long, or the chat template refused it",
     ExitCode.RESOURCES: "not enough memory or disk, a folder cannot be written, a port is taken, or a server went away",
     ExitCode.FETCH: "something could not be fetched",
+    ExitCode.INCOMPLETE: "nothing failed, but the time did not suffice to test all",
     ExitCode.HUNG_UP: "stopped by SIGHUP: its terminal was closed",
     ExitCode.INTERRUPTED: "stopped by Ctrl-C",
     ExitCode.OUTPUT_CLOSED: "the reader of the output went away",

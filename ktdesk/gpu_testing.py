@@ -26,7 +26,12 @@ COUNTED: dict[Status, str] = {
     "slow": "right, but slower than they should be",
     "failed": "failed",
     "skipped": "skipped",
+    "untested": "not tested",
 }
+UNTESTED = (
+    "Not tested, for the time was over: {}. Nothing is known of these. Run it again: kernels that were compiled are "
+    "kept, and it gets further"
+)
 
 
 def examine_gpu(kind: str, folder: Path, *, as_json: bool) -> int:
@@ -44,7 +49,9 @@ def examine_gpu(kind: str, folder: Path, *, as_json: bool) -> int:
     report = examine_accelerator(kind, watch)
     progress.finish()
     print(json_text(as_facts(report, folder)) if as_json else "\n".join(summary_lines(report)))
-    return ExitCode.RESOURCES if report.has_failed else ExitCode.OK
+    if report.has_failed:
+        return ExitCode.RESOURCES
+    return ExitCode.INCOMPLETE if report.untested else ExitCode.OK
 
 
 def as_facts(report: GpuReport, folder: Path) -> dict[str, Any]:
@@ -63,6 +70,7 @@ def as_facts(report: GpuReport, folder: Path) -> dict[str, Any]:
         },
         "seconds": round(report.seconds, 1),
         "counts": {status: report.num(status) for status in COUNTED},
+        "is_complete": not report.untested,
         "checks": [asdict(outcome) for outcome in report.outcomes],
     }
 
@@ -96,5 +104,7 @@ def summary_lines(report: GpuReport) -> Iterator[str]:
     yield on_one_line(f"{report.accelerator}; flags are given by {report.signals_by}")
     if report.is_rehearsal:
         yield "A rehearsal on what is no GPU, with small sizes: its figures say nothing of one."
+    if report.untested:
+        yield on_one_line(UNTESTED.format(", ".join(report.untested)))
     told = [f"{report.num(status)} {text}" for status, text in COUNTED.items() if report.num(status)]
     yield f"{', '.join(told)}, in {report.seconds:.0f} s"

@@ -33,7 +33,8 @@ def doctor(
 ) -> int:
     """What is wrong or slow on this machine, on what evidence, and how to mend it. Changes nothing.
 
-    Ends with 6 if something will not work; with --gpu, if there is no GPU to compute on or a check of it failed.
+    Ends with 6 if something will not work; with --gpu, if there is no GPU to compute on or a check of it failed, and
+    with 8 if none failed, but five minutes did not suffice for all.
     """
     if gpu:
         if bundle is not None:

@@ -6,6 +6,7 @@ import getpass
 import json
 import socket
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from running import RunKtdesk
 from ktdesk.exit_codes import ExitCode
 from ktdesk_engine.backends.cuda.availability import Installed
 from ktdesk_wizard.gpu_test.outcome import Figure
+from ktdesk_wizard.gpu_test.running import run_checks
 from ktdesk_wizard.gpu_test.subject import Check, Subject, WrongResultError
 
 
@@ -94,6 +96,21 @@ def test_a_check_that_failed_ends_with_another_code_and_its_cause(
     assert cause == "many tokens: off by 0.5 of the largest value"
     assert second == "slow norms rate 3 GB/s (should be at least 7)"
     assert last.startswith("1 right, but slower than they should be, 1 failed, in ")
+
+
+def test_what_there_was_no_time_for_is_named_and_ends_with_a_code_of_its_own(
+    ktdesk: RunKtdesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checks = [Check(f"products with {name}", lambda subject: iter([])) for name in ("Q4_0", "Q4_1")]
+    monkeypatch.setattr("ktdesk_wizard.gpu_test.running.all_checks", lambda subject: checks)
+    monkeypatch.setattr("ktdesk_wizard.gpu_test.running.run_checks", partial(run_checks, limit_seconds=-1.0))
+    result = ktdesk("doctor", "--gpu", "--accelerator", "host-thread")
+    assert result.code == ExitCode.INCOMPLETE
+    assert "Not tested, for the time was over: products with Q4_0, products with Q4_1." in result.out
+    assert "2 not tested, in " in result.out
+    facts = json.loads(ktdesk("doctor", "--gpu", "--accelerator", "host-thread", "--json").out)
+    assert not facts["is_complete"]
+    assert facts["counts"]["untested"] == 2
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ from ktdesk_engine.kernels.routing import Routes
 from ktdesk_engine.quants.formats import WeightType
 from ktdesk_wizard.gpu_test.outcome import Figure, GpuReport, Outcome
 from ktdesk_wizard.gpu_test.running import all_checks, run_checks
-from ktdesk_wizard.gpu_test.subject import SMALL, Check, SkippedError, Subject
+from ktdesk_wizard.gpu_test.subject import REAL, SMALL, Check, SkippedError, Subject
 
-SIZES = replace(SMALL, weight_types=(WeightType.Q4_K, WeightType.IQ2_XS), repeat=1, decode_steps=2)
+SIZES = replace(SMALL, weight_types=(WeightType.Q4_K, WeightType.IQ2_XS, WeightType.IQ1_M), repeat=1, decode_steps=2)
 
 
 @pytest.fixture
@@ -128,8 +128,17 @@ def test_what_breaks_is_told_with_its_cause_and_the_others_run(subject: Subject)
 
 def test_no_check_begins_when_the_time_is_over(subject: Subject) -> None:
     report = run_checks(subject, [Check("one", broken)], lambda outcome: None, limit_seconds=-1)
-    assert report.outcomes[0].status == "skipped"
+    assert report.outcomes[0].status == "untested"
     assert "seconds were over" in report.outcomes[0].cause
+    assert report.untested == ("one",)
+    assert not report.has_failed
+
+
+def test_every_format_is_among_the_products_and_proofs_come_before_figures(subject: Subject) -> None:
+    names = [check.name for check in all_checks(replace(subject, sizes=REAL))]
+    assert {f"products with {kind.name}" for kind in WeightType} <= set(names)
+    assert names.index("hybrid against the CPU, grouped queries") < names.index("products with F32")
+    assert names.index("a matrix for each head") < names.index("copies")
 
 
 def test_a_rehearsal_asks_nothing_of_the_speed(subject: Subject) -> None:

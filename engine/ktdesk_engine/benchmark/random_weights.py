@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ktdesk_engine.errors import ConfigError
-from ktdesk_engine.kernels import Weight
+from ktdesk_engine.kernels import Blocks, Weight
 from ktdesk_engine.quants.formats import BLOCKS, WeightType, row_bytes
 
 HALF_SCALES: dict[WeightType, tuple[int, ...]] = {
@@ -17,8 +17,6 @@ HALF_SCALES: dict[WeightType, tuple[int, ...]] = {
     WeightType.TQ2_0: (64,),
 }
 """Where the float16 of a block lie; at 0 for the others."""
-WITHOUT_HALF = (WeightType.IQ1_M,)
-"""Its float16 is spread over the block."""
 FLOATS = {WeightType.F32: np.float32, WeightType.F16: np.float16}
 EXPONENT_OF_1 = 127
 FITTING = {
@@ -44,19 +42,27 @@ def fitting_type(weight_type: WeightType, row_length: int) -> WeightType:
 def random_weight(weight_type: WeightType, *shape: int, seed: int = 0) -> Weight:
     """shape: (..., rows, row length), a whole number of blocks."""
     rng = np.random.default_rng(seed)
-    if weight_type in WITHOUT_HALF:
-        raise ConfigError(f"no random weights can be made of the type {weight_type.name}: take another")
     if weight_type in FLOATS or weight_type is WeightType.BF16:
         return _float_weight(rng, weight_type, shape)
     block = BLOCKS[weight_type]
     blocks = rng.integers(0, 256, (*shape[:-1], shape[-1] // block.values, block.bytes), dtype=np.uint8)
     if weight_type is WeightType.MXFP4:
         blocks[..., 0] = EXPONENT_OF_1 - 6
+    elif weight_type is WeightType.IQ1_M:
+        _spread_scales(blocks[..., 48:], rng)
     else:
         for place in HALF_SCALES.get(weight_type, (0,)):
             scales = rng.uniform(1e-4, 2e-4, blocks.shape[:-1]).astype(np.float16)
             blocks[..., place : place + 2] = scales[..., None].view(np.uint8)
     return Weight(weight_type, blocks.reshape(*shape[:-1], row_bytes(weight_type, shape[-1])))
+
+
+def _spread_scales(places: Blocks, rng: np.random.Generator) -> None:
+    """places (..., 8): four words, whose highest four bits are those of one float16, the lowest first."""
+    words = np.ascontiguousarray(places).view("<u2")
+    scales = rng.uniform(1e-4, 2e-4, words.shape[:-1]).astype("<f2").view("<u2")
+    nibbles = scales[..., None] >> np.arange(0, 16, 4, dtype=np.uint16) & 15
+    places[:] = (words & 0xFFF | nibbles << 12).astype("<u2").view(np.uint8)
 
 
 def _float_weight(rng: np.random.Generator, weight_type: WeightType, shape: tuple[int, ...]) -> Weight:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ktdesk_engine import kernels
-from ktdesk_engine.benchmark.random_weights import WITHOUT_HALF, random_weight
+from ktdesk_engine.benchmark.random_weights import random_weight
 from ktdesk_engine.kernels import Activation, ExpertMlp, ExpertWeight, Weight, WorkerPool, reference
 from ktdesk_engine.kernels.pools import NEVER
 from ktdesk_engine.quants.formats import WeightType
@@ -184,7 +184,6 @@ def test_linear_matches_the_reference_on_vectors_and_tiles(pool: WorkerPool, row
 
 
 needs_tiles = pytest.mark.skipif("amx" not in ISAS, reason="this machine has no tiles")
-WITH_RANDOM_WEIGHTS = [t for t in WeightType if t not in WITHOUT_HALF]
 
 
 def tile_pool(*, bfloat16: bool = False) -> WorkerPool:
@@ -201,7 +200,7 @@ def product_error(pool: WorkerPool, weight: Weight, x: np.ndarray) -> float:
 
 
 @needs_tiles
-@pytest.mark.parametrize("weight_type", WITH_RANDOM_WEIGHTS, ids=lambda weight_type: weight_type.name)
+@pytest.mark.parametrize("weight_type", list(WeightType), ids=lambda weight_type: weight_type.name)
 @pytest.mark.parametrize("tokens", [5, 33, 100])
 def test_tiles_of_integers_round_as_little_as_vectors(weight_type: WeightType, tokens: int) -> None:
     """Whatever the type and the number of blocks of rows, and where a block of 64 values is half empty."""

@@ -32,17 +32,21 @@ MIN_GRAPH_GAIN = 1.2
 SMALL_MODELS = {"grouped queries": QwenModel, "latent attention": DeepSeekModel}
 
 
-def model_checks() -> list[Check]:
+def model_proofs() -> list[Check]:
+    """Of small models."""
     checks = [Check(f"hybrid against the CPU, {name}", partial(_hybrid, name)) for name in SMALL_MODELS]
-    checks.append(Check("recorded steps against others", _recorded))
-    timings = [
+    return [*checks, Check("recorded steps against others", _recorded)]
+
+
+def model_timings() -> list[Check]:
+    """Of layers of real shape."""
+    return [
         Check("decoding, all experts on the CPU", _decode_on_cpu),
         Check("decoding, half of the experts resident", _decode_half),
         Check("recorded steps, gain", _graph_gain),
         Check("deferral, gain", _deferral),
         Check("long prompts, break-even", _break_even),
     ]
-    return checks + timings
 
 
 @contextmanager

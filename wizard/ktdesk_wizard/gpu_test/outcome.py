@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Status = Literal["ok", "slow", "failed", "skipped"]
-"""slow: right, but a figure does not reach its aim."""
+Status = Literal["ok", "slow", "failed", "skipped", "untested"]
+"""slow: right, but a figure does not reach its aim. skipped: there is nothing to check here, or no room for it.
+untested: the time was over."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,11 @@ class GpuReport:
     @property
     def has_failed(self) -> bool:
         return self.num("failed") > 0
+
+    @property
+    def untested(self) -> tuple[str, ...]:
+        """Checks for which no time was left: nothing is known of what they look at."""
+        return tuple(outcome.check for outcome in self.outcomes if outcome.status == "untested")
 
     def num(self, status: Status) -> int:
         return sum(outcome.status == status for outcome in self.outcomes)

@@ -24,8 +24,8 @@ KEPT = (
     *(WeightType.Q6_K, WeightType.IQ4_NL, WeightType.IQ4_XS, WeightType.MXFP4),
 )
 """Types whose values lie on a GPU exactly."""
-OTHERS = (WeightType.IQ2_XS, WeightType.TQ1_0)
-"""Two of those that the host unpacks, all in the same way, and that are rounded to bfloat16 there."""
+OTHERS = tuple(kind for kind in WeightType if kind not in KEPT)
+"""Those that the host unpacks, and that are rounded to bfloat16 there."""
 
 
 @dataclass(frozen=True)
