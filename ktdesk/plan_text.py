@@ -54,8 +54,7 @@ def _head(plan: Plan) -> Iterator[str]:
             free = "" if share.free_bytes is None else f", {bytes_text(share.free_bytes)} free"
             yield _line(f"  node {share.node}", f"{of_weights}{free}")
     for part in plan.gpu_parts:
-        layers = f"layers {part.first_layer} to {part.last_layer}"
-        yield _line(f"  card {part.gpu}", f"{layers}, {part.experts_per_layer} routed experts of each")
+        yield _line(f"  card {part.gpu}", part.text)
 
 
 def _ledger(plan: Plan, explain: bool) -> Iterator[str]:

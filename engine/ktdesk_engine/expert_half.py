@@ -18,7 +18,6 @@ from ktdesk_engine.config import EngineConfig
 from ktdesk_engine.errors import AcceleratorMemoryError, ConfigError
 from ktdesk_engine.experts.deferral import CpuDeferral, check_deferred, deferral_cell, fewest_that_hide, max_deferred
 from ktdesk_engine.experts.hybrid import HybridExperts
-from ktdesk_engine.experts.moe import MoeLayer
 from ktdesk_engine.experts.own_slots import OwnSlots
 from ktdesk_engine.experts.residency import SlotSize
 from ktdesk_engine.experts.streaming import StreamedExperts
@@ -27,7 +26,7 @@ from ktdesk_engine.kernels import ExpertMlp, WorkerPool
 from ktdesk_engine.kv_cache import PAGE_SIZE, KVCache
 from ktdesk_engine.memory_sharing import MemorySharing, Residents, SharingStats
 from ktdesk_engine.models.base import Decoder
-from ktdesk_engine.placement import Mask, choose_residents, forced_experts
+from ktdesk_engine.placement import Mask, choose_residents, forced_experts, has_room_to_pass, work_bytes
 from ktdesk_engine.placement_rules import apply_rules
 from ktdesk_engine.shared_cache import SharedKVCache
 
@@ -35,8 +34,6 @@ log = logging.getLogger("ktdesk.engine")
 
 TOKENS_BETWEEN_MOVES = 32
 """Steps after which traffic is looked at anew."""
-STAGE_SHARE = 4
-"""Two layers' experts may take so small a part of what the cache leaves: the rest is for resident ones."""
 MAX_DECODED = 512
 """Sequences of one decode step on an accelerator."""
 WORTH_MOVING = 1.25
@@ -208,7 +205,9 @@ class ExpertHalf:
         """A shared cache keeps places for a piece of a prompt of each sequence."""
         assert self.use is not None
         config, residency = self._config, hybrid.residency
-        work = self._accelerator.reserved_bytes + _work_bytes(self._layers[0], config)
+        first, num_tokens = self._layers[0], min(config.prefill_chunk, config.context or config.prefill_chunk)
+        width = first.experts.gate.weight.num_rows
+        work = self._accelerator.reserved_bytes + work_bytes(num_tokens, first.hidden, width, first.rule.num_used)
         if not isinstance(cache, SharedKVCache):
             wish = config.accelerator_experts
             return OwnSlots(self._accelerator, residency, self._slot, self._wanted, wish, work)
@@ -222,7 +221,7 @@ class ExpertHalf:
         to_come = cache.num_bytes if isinstance(cache, SharedKVCache) else 0
         stage_bytes = 2 * experts[0].in_memory.num_experts * self._slot.num_bytes
         free_bytes = self._accelerator.free_bytes - to_come
-        if not self._config.stream_prompts or stage_bytes > free_bytes // STAGE_SHARE:
+        if not self._config.stream_prompts or not has_room_to_pass(stage_bytes, free_bytes):
             return None
         return StreamedExperts(lambda: self._accelerator.expert_stage(experts), len(experts))
 
@@ -258,14 +257,6 @@ def _slot_size(accelerator: Accelerator, experts: Sequence[HostExperts]) -> Slot
         return SlotSize(max(expert_bytes(layer.in_memory) for layer in experts), 0)
     slots.close()
     return SlotSize(slots.slot_bytes, slots.side_bytes)
-
-
-def _work_bytes(layer: MoeLayer, config: EngineConfig) -> int:
-    """Of arrays that one layer of a batch needs side by side, in float32, and half as much again for their byte forms:
-    some of its hidden size, and of each expert of a token."""
-    num_tokens = min(config.prefill_chunk, config.context or config.prefill_chunk)
-    width, hidden = layer.experts.gate.weight.num_rows, layer.hidden
-    return 6 * num_tokens * (8 * hidden + layer.rule.num_used * (2 * width + hidden))
 
 
 def _expert_blocks(model: Decoder) -> list[int]:

@@ -13,6 +13,9 @@ import numpy.typing as npt
 from ktdesk_engine.errors import ConfigError
 from ktdesk_engine.placement_rules import ExpertRules, Strategy
 
+STAGE_SHARE = 4
+"""Two layers' experts, for long prompts, may take so small a part of what the cache leaves: the rest is for resident
+ones."""
 Mask = npt.NDArray[np.bool_]
 Rates = npt.NDArray[np.float64]
 
@@ -28,6 +31,17 @@ class Budget:
     @property
     def num_slots(self) -> int:
         return self.num_bytes // self.expert_bytes
+
+
+def work_bytes(num_tokens: int, hidden: int, width: int, num_used: int) -> int:
+    """Of arrays that one layer of a batch needs side by side, in float32, and half as much again for their byte forms:
+    some of its hidden size, and of each of a token's experts."""
+    return 6 * num_tokens * (8 * hidden + num_used * (2 * width + hidden))
+
+
+def has_room_to_pass(two_layers_bytes: int, free_bytes: int) -> bool:
+    """Whether long prompts may pass a layer's experts through the accelerator. free_bytes: beside the cache."""
+    return two_layers_bytes <= free_bytes // STAGE_SHARE
 
 
 def choose_residents(

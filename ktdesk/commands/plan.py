@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import json
+from dataclasses import asdict, dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -40,6 +41,14 @@ class WishOptions:
         str,
         typer.Option(help="auto, cpu or gpu; what it plans for gpu, `run` does with --accelerator cuda."),
     ] = "auto"
+    placement: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|FILE",
+            help="Rules for experts on a card, by their name (`ktdesk profile ls placement`), or a YAML file.",
+            show_default="none",
+        ),
+    ] = None
     preset: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="What the other options do not say (`ktdesk profile ls preset`)."),
@@ -57,6 +66,16 @@ class WishOptions:
         return replace(
             self, **{name: value for name, value in wanted.items() if getattr(self, name) == getattr(default, name)}
         )
+
+    def wishes_with(self, settings: Settings) -> Wishes:
+        """What the preset says besides, and the rules that are meant."""
+        wishes = self.with_preset(settings).wishes
+        if self.placement is None:
+            return wishes
+        from ktdesk.placement_rules import rules_of
+
+        rules = [asdict(rule) for rule in rules_of(self.placement, settings)]
+        return replace(wishes, placement=self.placement, placement_rules=json.dumps(rules))
 
     @property
     def wishes(self) -> Wishes:
@@ -145,7 +164,7 @@ def plan(
     if model is None:
         raise UsageError("MODEL is missing: a file, or a name that `ktdesk plan --list` shows")
     check_given("--quant", quant)
-    question = Question(wishes.with_preset(settings).wishes, what_if, why_not, quant, tuple(source or ()))
+    question = Question(wishes.wishes_with(settings), what_if, why_not, quant, tuple(source or ()))
     result = planned(model, question, settings)
     print(result.as_json() if as_json else result.as_text(explain=explain))
     does_not_fit = result.plan.verdict.kind == "does not fit"

@@ -48,4 +48,4 @@ def setup(
     from ktdesk.setting_up import set_up
 
     settings = settings_of(ctx)
-    return set_up(model, wishes.with_preset(settings).wishes, settings, options)
+    return set_up(model, wishes.wishes_with(settings), settings, options)

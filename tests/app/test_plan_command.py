@@ -86,6 +86,18 @@ def test_the_ways_to_compute_stand_beside_each_other(ktdesk: RunKtdesk, tiny_mod
     assert any(line.startswith("float32 ") and line.count("tok/s") == 2 for line in text.splitlines())
 
 
+def test_placement_rules_shape_the_plan_of_a_card(ktdesk: RunKtdesk, tiny_model: TinyModel, desktop: Path) -> None:
+    on_card = ("plan", tiny_model("qwen3moe"), "--what-if", desktop, "--device", "gpu", "--json")
+    (part,) = json.loads(ktdesk(*on_card).out)["gpu_parts"]
+    assert part["num_resident"] == part["num_experts"] == 48
+    made = json.loads(ktdesk(*on_card, "--placement", "experts-on-cpu").out)
+    assert made["gpu_parts"][0]["num_resident"] == 0
+    assert made["command"][-2:] == ["--placement", "experts-on-cpu"]
+    result = ktdesk(*on_card, "--placement", "mine")
+    assert result.code == ExitCode.USAGE
+    assert "--placement mine: no such rules" in result.error
+
+
 def test_what_makes_no_sense_is_one_line(ktdesk: RunKtdesk, tiny_model: TinyModel, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.json"
     wrong.write_text('{"memory": {"size": 3}}')

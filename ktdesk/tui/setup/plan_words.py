@@ -62,9 +62,7 @@ def placement_lines(plan: Plan) -> list[str]:
             f"node {share.node}: {share.num_threads} threads, {bytes_text(share.weight_bytes)} of weights"
             for share in plan.nodes
         ]
-    for part in plan.gpu_parts:
-        layers = f"layers {part.first_layer} to {part.last_layer}"
-        lines.append(f"card {part.gpu}: {layers}, {part.experts_per_layer} routed experts of each")
+    lines += [f"card {part.gpu}: {part.text}" for part in plan.gpu_parts]
     return lines
 
 

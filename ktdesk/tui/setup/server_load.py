@@ -29,7 +29,11 @@ class ServerLoad:
         assert path is not None
         assert plan is not None
         options = EngineOptions(
-            context=plan.context, threads=wishes.num_threads, compute=wishes.compute, cache_type=wishes.cache_type
+            context=plan.context,
+            threads=wishes.num_threads,
+            compute=wishes.compute,
+            cache_type=wishes.cache_type,
+            **wishes.accelerator_options(uses_card=plan.uses_card),
         )
         guards = self._guards_memory and not guided.choice.insists
         self._path = str(path)

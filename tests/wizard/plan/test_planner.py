@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from ktdesk_wizard.plan.cache import grouped_query, needed_bytes
 from ktdesk_wizard.plan.ceilings import MEASURED_SHARE
 from ktdesk_wizard.plan.choose import USEFUL_CONTEXT, best_of, choose_plan, compared, why_not
 from ktdesk_wizard.plan.ledger import Sizes, buffer_bytes
-from ktdesk_wizard.plan.plan import MEMORY
+from ktdesk_wizard.plan.plan import MEMORY, Plan
 from ktdesk_wizard.plan.planner import make_plan
 from ktdesk_wizard.plan.quantization import BITS_PER_WEIGHT, requantized
 from ktdesk_wizard.plan.ways import ways_to_compute
@@ -37,7 +38,7 @@ def test_the_ledger_adds_up_on_every_machine(name: str, abilities: EngineAbiliti
         staying = sum(e.num_bytes for e in made.ledger if e.place == total.place and not e.is_transient)
         assert staying <= total.num_bytes < 1.1 * staying
         assert all(entry.num_bytes >= 0 for entry in made.ledger)
-    weights = sum(e.num_bytes for e in made.ledger if "routed experts" in e.what)
+    weights = sum(e.num_bytes for e in made.ledger if "routed experts" in e.what and e.place == MEMORY)
     in_file = 48 * 128 * 3 * 2048 * 768 * 144 // 256
     assert in_file <= weights <= in_file * 149 // 144  # none twice, none lost; panels have 148 bytes for 144
     assert as_text(made, explain=True)
@@ -147,14 +148,24 @@ def test_without_a_backend_for_cards_they_are_refused_with_the_way_to_see_the_pl
     assert shown.command[-2:] == ("--accelerator", "cuda")
 
 
+def test_without_a_card_a_plan_for_one_says_what_was_looked_for_and_what_it_assumes(tmp_path: Path) -> None:
+    made = plan(captured_facts("masked-amx", tmp_path), devices="gpu")
+    assert not made.uses_card
+    assert "--device gpu, but no NVIDIA card was found (" in made.notes[0]
+    assert "for the processor and its memory; --what-if FILE" in made.notes[0]
+    small = plan(captured_facts("desktop", tmp_path / "desktop"), devices="gpu", max_gpu_bytes=GIB)
+    assert "no card can be used (card 0 (NVIDIA GeForce RTX 4090): what every token uses and" in small.notes[0]
+    unasked = plan(captured_facts("snc", tmp_path / "snc"))
+    assert not any("--device gpu" in note for note in unasked.notes)
+
+
 def test_what_every_token_uses_goes_on_the_card_first_and_experts_fill_it(tmp_path: Path) -> None:
     facts = captured_facts("desktop", tmp_path)
     made = make_plan(facts, qwen3_30b(), Wishes(context=8192, max_gpu_bytes=8 * GIB), WITH_GPU)
     (part,) = made.gpu_parts
     assert (part.first_layer, part.last_layer) == (0, 47)
-    assert 0 < part.experts_per_layer < 128
-    assert made.bytes_of("gpu 0") <= 8 * GIB
-    assert made.bytes_of("gpu 0") > 7 * GIB  # an expert of each layer is 127 MiB
+    assert 0 < part.num_resident < part.num_experts == 48 * 128
+    assert 8 * GIB - 3e6 < made.bytes_of("gpu 0") <= 8 * GIB  # an expert is 2.7 MB
     in_memory = [entry.what for entry in made.ledger if entry.place == MEMORY]
     assert "attention" not in in_memory
     assert not any(what.startswith("cache") for what in in_memory)
@@ -162,23 +173,60 @@ def test_what_every_token_uses_goes_on_the_card_first_and_experts_fill_it(tmp_pa
 
 def test_a_card_with_room_for_all_takes_all_experts(tmp_path: Path) -> None:
     made = make_plan(captured_facts("two-sockets", tmp_path), qwen3_30b(), Wishes(context=8192), WITH_GPU)
-    assert made.gpu_parts[0].experts_per_layer == 128
+    assert made.gpu_parts[0].num_resident == 48 * 128
 
 
-def test_two_cards_divide_the_layers(tmp_path: Path) -> None:
-    wishes = Wishes(context=8192, max_gpu_bytes=4 * GIB)
-    made = make_plan(captured_facts("nps4", tmp_path), qwen3_30b(), wishes, WITH_GPU)
-    assert [(p.first_layer, p.last_layer) for p in made.gpu_parts] == [(0, 23), (24, 47)]
-    assert all(made.bytes_of(f"gpu {i}") <= 4 * GIB for i in (0, 1))
+def test_of_two_cards_one_is_used_as_the_engine_does(tmp_path: Path) -> None:
+    made = make_plan(captured_facts("nps4", tmp_path), qwen3_30b(), Wishes(context=8192), WITH_GPU)
+    assert [part.gpu for part in made.gpu_parts] == [0]
+    assert any("the engine uses one card, 0 in this plan" in rejected.why for rejected in made.rejected)
 
 
-def test_layers_that_a_small_card_cannot_hold_stay_in_memory(tmp_path: Path) -> None:
+def test_a_card_that_cannot_hold_what_every_token_uses_gets_nothing(tmp_path: Path) -> None:
     wishes = Wishes(context=40960, max_gpu_bytes=3 * GIB)
     made = make_plan(captured_facts("desktop", tmp_path), qwen3_30b(), wishes, WITH_GPU)
-    assert 0 < made.gpu_parts[0].last_layer < 47
-    assert made.bytes_of("gpu 0") <= 3 * GIB
-    caches = [entry.num_bytes for entry in made.ledger if entry.what.startswith("cache")]
-    assert sum(caches) == needed_bytes(qwen3_30b().layers, 40960, "f16")
+    assert made.gpu_parts == ()
+    assert any("ask for a smaller context" in rejected.why for rejected in made.rejected)
+    (cache,) = [entry for entry in made.ledger if entry.what.startswith("cache")]
+    assert (cache.place, cache.num_bytes) == (MEMORY, needed_bytes(qwen3_30b().layers, 40960, "f16"))
+
+
+def rules(*pairs: tuple[str, str]) -> dict[str, str]:
+    return {
+        "placement": "mine.yaml",
+        "placement_rules": json.dumps([{"match": match, "place": place} for match, place in pairs]),
+    }
+
+
+def test_rules_shape_the_card_and_the_command_hands_them_on(tmp_path: Path) -> None:
+    facts = captured_facts("desktop", tmp_path)
+
+    def with_rules(*pairs: tuple[str, str]) -> Plan:
+        wishes = Wishes(context=8192, max_gpu_bytes=8 * GIB, **rules(*pairs))  # type: ignore[arg-type]
+        return make_plan(facts, qwen3_30b(), wishes, WITH_GPU)
+
+    none = with_rules(("_exps", "cpu"))
+    assert none.gpu_parts[0].num_resident == 0
+    assert not any(entry.what == "routed experts" for entry in none.ledger if entry.place == "gpu 0")
+    assert none.command[-2:] == ("--placement", "mine.yaml")
+    first = with_rules((r"blk\.[0-3]\..*_exps", "gpu"), ("_exps", "cpu"))
+    assert first.gpu_parts[0].num_resident == 4 * 128
+    (entry,) = [entry for entry in first.ledger if entry.place == "gpu 0" and entry.what == "routed experts"]
+    assert "those of 4 layers by rules, none of 44 layers by rules" in entry.formula
+    assert first.decode.tok_s is not None
+    assert none.decode.tok_s is not None
+    assert first.decode.tok_s > none.decode.tok_s
+    with pytest.raises(ConfigError, match="rules put 6144 experts on the accelerator, but there is room for"):
+        with_rules(("_exps", "gpu"))
+    with pytest.raises(ConfigError, match="match 'nothing' finds no tensor of this model"):
+        with_rules(("nothing", "gpu"))
+
+
+def test_rules_without_a_card_are_said_to_say_nothing(tmp_path: Path) -> None:
+    made = plan(captured_facts("desktop", tmp_path), **rules(("_exps", "cpu")))
+    assert "placement rules say nothing without a card" in made.notes
+    with pytest.raises(WishError, match="placement contradicts devices 'cpu'"):
+        Wishes(devices="cpu", placement="mine.yaml")
 
 
 def test_a_card_too_small_for_its_driver_gets_nothing(tmp_path: Path) -> None:

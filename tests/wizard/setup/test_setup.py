@@ -15,6 +15,7 @@ import pytest
 from benchmarks import use_small_probes
 from trials import FakeTrial, FakeTrials, LocalTrials, measured_machine, measurement_of
 
+from ktdesk_engine.backends.cuda.availability import Installed
 from ktdesk_engine.errors import ModelFileError
 from ktdesk_wizard.errors import (
     CancelledError,
@@ -27,11 +28,16 @@ from ktdesk_wizard.errors import (
     TrialMemoryError,
     WishError,
 )
+from ktdesk_wizard.plan.corrections import NO_CORRECTIONS, conditions_of, corrections_for
+from ktdesk_wizard.plan.model import model_of_file
+from ktdesk_wizard.plan.plan import GpuPart
+from ktdesk_wizard.plan.planner import make_plan
 from ktdesk_wizard.plan.wishes import Wishes
 from ktdesk_wizard.probe.measurement import save_measurement
 from ktdesk_wizard.probe.probe import probe
 from ktdesk_wizard.prove.run import engine_build
 from ktdesk_wizard.prove.store import load_runs
+from ktdesk_wizard.setup import work
 from ktdesk_wizard.setup.flow import Listener, Setup
 from ktdesk_wizard.setup.journal import unfinished
 from ktdesk_wizard.setup.messages import Task
@@ -93,6 +99,64 @@ def test_a_model_is_really_loaded_asked_and_measured(model: Path, home: Path, mo
     assert [name.split()[0] for name in names[1:]] == ["prefill", "decode"]
     assert setup.step("smoke").result.startswith("it answered")
     assert load_runs(home) == (outcome.run,)
+
+
+def on_a_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans use one, as on a machine that has it."""
+    part = GpuPart(0, 0, 2, 5, 48)
+    monkeypatch.setattr(work, "make_plan", lambda *facts: replace(make_plan(*facts), gpu_parts=(part,)))
+
+
+def test_where_the_plan_uses_a_card_it_is_tried_with_the_options_of_its_command(
+    model: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_a_card(monkeypatch)
+    rules = '[{"match": "_exps", "place": "cpu"}]'
+    wishes = Wishes(devices="gpu", max_gpu_bytes=2**30, placement="mine", placement_rules=rules)
+    trials = FakeTrials()
+    setup_of(model, home, trials=trials, wanted=Wanted(str(model), wishes, is_confirmed=True)).run()
+    assert [task.is_rehearsal for task in trials.tasks] == [True, False]
+    for config in (task.config for task in trials.tasks):
+        assert (config.accelerator, config.accelerator_bytes) == ("cuda", 2**30)
+        assert [(rule.match, rule.place) for rule in config.placement_rules] == [("_exps", "cpu")]
+
+
+class OnAThread(LocalTrials):
+    """As on a card, on the accelerator that is a thread."""
+
+    def begin(self, task: Task) -> FakeTrial:  # type: ignore[override]
+        assert task.accelerator == "cuda"
+        return super().begin(replace(task, accelerator="host-thread"))
+
+
+def test_a_run_on_an_accelerator_is_kept_as_such_and_corrects_no_plan_of_the_processor(
+    model: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_small_probes(monkeypatch)
+    on_a_card(monkeypatch)
+    wanted = Wanted(str(model), Wishes(devices="gpu"), is_confirmed=True)
+    outcome = setup_of(model, home, trials=OnAThread(), wanted=wanted).run()
+    assert outcome.answer
+    assert outcome.run.accelerator == "host-thread"
+    assert load_runs(home) == (outcome.run,)
+    facts = probe(home / "models")
+    conditions = conditions_of(facts, Wishes(), engine_build())
+    assert corrections_for(model_of_file(model), load_runs(home), conditions) == NO_CORRECTIONS
+
+
+def test_a_setup_for_a_card_that_is_not_there_is_refused_in_one_line(model: Path, home: Path) -> None:
+    setup = setup_of(model, home, wanted=Wanted(str(model), Wishes(devices="gpu"), is_confirmed=True))
+    with pytest.raises(WishError, match=r"--device gpu, but no .* card .*\. Leave --device gpu out"):
+        setup.run()
+
+
+def test_a_rehearsal_for_a_card_looks_whether_the_engine_can_use_it(
+    model: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ktdesk_wizard.setup.rehearsal.look", lambda: Installed(None))
+    task = Task(str(model), str(home), 64, "f16", "auto", 1, is_rehearsal=True, accelerator="cuda")
+    with pytest.raises(TrialError, match="accelerator cuda: no NVIDIA driver is here"):
+        LocalTrials().begin(task).wait_for("rehearse")
 
 
 def test_a_rehearsal_and_its_process_are_real(model: Path, home: Path) -> None:

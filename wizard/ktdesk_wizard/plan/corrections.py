@@ -121,7 +121,8 @@ NO_EXPERIENCE = Experience()
 
 def corrections_for(model: PlannedModel, runs: Iterable[MeasuredRun], conditions: Conditions) -> Corrections:
     """runs: the oldest first."""
-    fitting = [run for run in runs if run.formulas == FORMULAS and conditions_of_run(run) == conditions]
+    on_cpu = [run for run in runs if run.formulas == FORMULAS and not run.accelerator]
+    fitting = [run for run in on_cpu if conditions_of_run(run) == conditions]
     of_model = tuple(run for run in fitting if run.model == model.fingerprint)
     of_others = tuple(run for run in fitting if run.model != model.fingerprint)
     return Corrections(of_model, of_others, tuple(run for run in of_others if run.shape == model.shape))

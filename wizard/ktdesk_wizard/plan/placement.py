@@ -1,7 +1,9 @@
-"""What cards hold: layers in order, each with its cache, and of the routed experts as many as there is room for.
+"""What a card holds, as the engine fills it: all that every token uses and the whole cache, then routed experts.
 
-What every token uses goes first, for a card reads ten times as fast as memory: attention, shared experts, dense
-networks, norms, head, and the cache. The room that is left is for routed experts, the same number in every layer.
+The engine uses one card. On it lie attention, shared experts, dense networks, norms, embedding and head, in the forms
+that its kernels read, and the cache; what is left are slots, each of the size of the largest expert. Rules may put
+layers' experts there, or keep them away. Experts in slots keep their copy in memory: who leaves a slot can be computed
+there at once.
 """
 
 from __future__ import annotations
@@ -9,19 +11,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ktdesk_engine.machine import divided
-from ktdesk_wizard.plan.ledger import (
-    CUDA_CONTEXT_BYTES,
-    PINNED_STAGING_BYTES,
-    Sizes,
-    buffer_bytes,
-    cache_entries,
-    weight_entries,
-)
-from ktdesk_wizard.plan.model import EMBEDDING, PlannedModel, PlannedTensor
+import numpy as np
+
+from ktdesk_engine.backends.accelerator import RESERVED_BYTES
+from ktdesk_engine.backends.cuda.card_bytes import card_bytes
+from ktdesk_engine.placement import choose_residents, has_room_to_pass, work_bytes
+from ktdesk_engine.placement_rules import Rule, apply_rules
+from ktdesk_wizard.plan.ledger import CUDA_CONTEXT_BYTES, PINNED_STAGING_BYTES, Sizes, cache_entries
+from ktdesk_wizard.plan.model import FLOAT_BYTES, PlannedModel, PlannedTensor
 from ktdesk_wizard.plan.plan import MEMORY, GpuPart, LedgerEntry
 from ktdesk_wizard.plan.speed import GpuShare
 from ktdesk_wizard.probe.machine_facts import GpuFacts
+
+GIB = 2**30
 
 
 @dataclass(frozen=True)
@@ -29,103 +31,112 @@ class Placement:
     shares: tuple[GpuShare, ...]
     parts: tuple[GpuPart, ...]
     ledger: tuple[LedgerEntry, ...]
-    """Of the cards, and of what they need in memory."""
+    """Of the card, and of what it needs in memory."""
     in_memory: tuple[PlannedTensor, ...]
-    """Whole tensors, and of experts that are divided what stays, see expert_bytes_moved."""
-    expert_bytes_moved: int
-    """Of routed experts in `in_memory`, as in the file, that lie on cards instead."""
-    num_layers: int
-    """Whose cache is on cards, from the first."""
+    has_cache: bool
+    """Whether the cache is on the card."""
+    why_not: str | None = None
+    """Why nothing is on the card."""
 
 
-def nothing_placed(model: PlannedModel) -> Placement:
-    return Placement((), (), (), model.tensors, 0, 0)
+def nothing_placed(model: PlannedModel, why_not: str | None = None) -> Placement:
+    return Placement((), (), (), model.tensors, has_cache=False, why_not=why_not)
 
 
-def place(model: PlannedModel, cards: Sequence[tuple[GpuFacts, int]], sizes: Sizes) -> Placement:
-    """cards: each with the bytes of it that may be used."""
-    fixed = CUDA_CONTEXT_BYTES + buffer_bytes(model, sizes)
-    usable = [max(num_bytes - fixed, 0) for _, num_bytes in cards]
-    if not any(usable):
-        return nothing_placed(model)
-    wanted = divided(len(model.layers), usable)
-    shares, parts, ledger, placed = [], [], [], set[str]()
-    first = expert_bytes = 0
-    for (facts, _), room, count in zip(cards, usable, wanted, strict=True):
-        end = first + _fitting(model, first, count, room, sizes)
-        if end == first:
-            continue
-        dense = _dense(model, first, end)
-        share, part = _share(model, facts, dense, first, end, room, sizes)
-        shares.append(share)
-        parts.append(part)
-        name = f"gpu {facts.index}"
-        moved = _expert_bytes(model, first, end) * part.experts_per_layer // max(model.num_experts, 1)
-        ledger += list(_card_entries(model, share, sizes, name, moved, fixed - CUDA_CONTEXT_BYTES))
-        placed |= {tensor.name for tensor in dense}
-        expert_bytes += moved
-        first = end
-    if shares:
-        ledger.append(
-            LedgerEntry(MEMORY, "hand-over buffers", PINNED_STAGING_BYTES * len(shares), "pinned, a card each")
+def place(model: PlannedModel, card: tuple[GpuFacts, int], sizes: Sizes, rules: Sequence[Rule] = ()) -> Placement:
+    """card: with the bytes of it that may be used. ConfigError for rules that the engine would refuse."""
+    facts, num_bytes = card
+    name = f"gpu {facts.index}"
+    dense = tuple(tensor for tensor in model.tensors if not tensor.is_expert)
+    always = [
+        *_dense_entries(dense, name),
+        *cache_entries(model.layers, sizes, name),
+        *_work_entries(model, sizes, name),
+    ]
+    left = num_bytes - sum(entry.num_bytes for entry in always)
+    experts = _experts(model, max(left, 0), sizes, rules)
+    if left < 0:
+        needed = (num_bytes - left) / GIB
+        return nothing_placed(
+            model,
+            f"what every token uses and the cache take {needed:.1f} GiB there, and {num_bytes / GIB:.1f} may be used: "
+            "ask for a smaller context, or for a cache in q8_0",
         )
-    in_memory = tuple(tensor for tensor in model.tensors if tensor.name not in placed)
-    return Placement(tuple(shares), tuple(parts), tuple(ledger), in_memory, expert_bytes, first)
+    share = GpuShare(facts, dense, model.layers, experts.share, experts.num_layers)
+    part = GpuPart(facts.index, 0, len(model.layers) - 1, experts.num_resident, experts.num_experts)
+    pinned = LedgerEntry(MEMORY, "hand-over buffers", PINNED_STAGING_BYTES, "pinned")
+    ledger = (*always, *experts.entries(name), pinned)
+    return Placement((share,), (part,), ledger, tuple(t for t in model.tensors if t.is_expert), has_cache=True)
 
 
-def _dense(model: PlannedModel, first: int, end: int) -> tuple[PlannedTensor, ...]:
-    """Of these layers; the head goes with the last. Of the embedding single rows are read: it stays in memory."""
-    has_last = end == len(model.layers)
-    return tuple(
-        tensor
-        for tensor in model.tensors
-        if not tensor.is_expert
-        and (first <= tensor.layer < end or (has_last and tensor.layer < 0))
-        and (tensor.name != EMBEDDING or (model.is_tied and has_last))
-    )
+@dataclass(frozen=True)
+class _Experts:
+    """The routed ones of all layers."""
+
+    num_layers: int
+    num_experts: int
+    num_resident: int
+    slot_bytes: int
+    stage_bytes: int
+    """Two layers' for long prompts; 0: they do not pass through the card."""
+    note: str
+
+    @property
+    def share(self) -> float:
+        return self.num_resident / self.num_experts if self.num_experts else 1.0
+
+    def entries(self, place: str) -> Iterator[LedgerEntry]:
+        if self.num_resident:
+            formula = f"{self.num_resident:,} of {self.num_experts:,}{self.note}; more while the cache is not full"
+            if self.num_resident == self.num_experts:
+                formula = f"all {self.num_experts:,}"
+            yield LedgerEntry(place, "routed experts", self.num_resident * self.slot_bytes, formula)
+        if self.stage_bytes:
+            yield LedgerEntry(place, "experts that pass", self.stage_bytes, "two layers', for long prompts")
 
 
-def _bytes_of_layers(model: PlannedModel, first: int, end: int, sizes: Sizes) -> int:
-    cache = sum(entry.num_bytes for entry in cache_entries(model.layers[first:end], sizes, ""))
-    return cache + sum(tensor.memory_bytes(False) for tensor in _dense(model, first, end))
+def _experts(model: PlannedModel, left: int, sizes: Sizes, rules: Sequence[Rule]) -> _Experts:
+    """In so many bytes of a card. ConfigError for rules that cannot be kept."""
+    layers = sorted({tensor.layer for tensor in model.tensors if tensor.is_expert})
+    of_model = apply_rules(rules, sorted(tensor.name for tensor in model.tensors), layers)
+    if not layers:
+        return _Experts(0, 0, 0, 0, 0, "")
+    E = model.num_experts
+    of_layers = [sum(_card_bytes(t) for t in model.tensors if t.is_expert and t.layer == layer) for layer in layers]
+    slot = -(-max(of_layers) // E)
+    stage = 2 * E * slot
+    stage = stage if has_room_to_pass(stage, left + RESERVED_BYTES + _work(model, sizes)) else 0
+    num_slots = max(left - stage, 0) // slot
+    mask = choose_residents("uniform", np.zeros((len(layers), E)), num_slots, of_model)
+    forced, forbidden = len(of_model.forced), len(of_model.forbidden)
+    told = [f"those of {forced} layers by rules"] if forced else []
+    told += [f"none of {forbidden} layers by rules"] if forbidden else []
+    return _Experts(len(layers), mask.size, int(mask.sum()), slot, stage, "".join(f", {text}" for text in told))
 
 
-def _fitting(model: PlannedModel, first: int, count: int, room: int, sizes: Sizes) -> int:
-    """How many of count layers fit."""
-    while count and _bytes_of_layers(model, first, first + count, sizes) > room:
-        count -= 1
-    return count
+def _dense_entries(dense: Sequence[PlannedTensor], place: str) -> Iterator[LedgerEntry]:
+    """A line a class, the largest first."""
+    sizes: dict[str, int] = {}
+    for tensor in dense:
+        sizes[tensor.tensor_class] = sizes.get(tensor.tensor_class, 0) + _card_bytes(tensor)
+    for name, num_bytes in sorted(sizes.items(), key=lambda item: -item[1]):
+        yield LedgerEntry(place, name, num_bytes, "codes and scales apart")
 
 
-def _expert_bytes(model: PlannedModel, first: int, end: int) -> int:
-    return sum(tensor.num_bytes for tensor in model.tensors if tensor.is_expert and first <= tensor.layer < end)
+def _card_bytes(tensor: PlannedTensor) -> int:
+    """Where the type is not known, as in the file."""
+    if not tensor.is_matrix or tensor.is_unpacked:
+        return FLOAT_BYTES * tensor.num_values
+    return tensor.num_bytes if tensor.weight_type is None else card_bytes(tensor.weight_type, tensor.num_values)
 
 
-def _share(
-    model: PlannedModel,
-    facts: GpuFacts,
-    dense: tuple[PlannedTensor, ...],
-    first: int,
-    end: int,
-    room: int,
-    sizes: Sizes,
-) -> tuple[GpuShare, GpuPart]:
-    left = room - _bytes_of_layers(model, first, end, sizes)
-    all_experts = _expert_bytes(model, first, end)
-    resident = min(model.num_experts, left * model.num_experts // all_experts) if all_experts else 0
-    num_moe = len({t.layer for t in model.tensors if t.is_expert and first <= t.layer < end})
-    expert_share = resident / model.num_experts if model.num_experts else 1.0
-    share = GpuShare(facts, dense, model.layers[first:end], expert_share, num_moe)
-    return share, GpuPart(facts.index, first, end - 1, resident)
+def _work(model: PlannedModel, sizes: Sizes) -> int:
+    num_tokens = min(sizes.prefill_chunk, sizes.context)
+    return work_bytes(num_tokens, model.hidden, model.expert_width, model.num_used)
 
 
-def _card_entries(
-    model: PlannedModel, share: GpuShare, sizes: Sizes, name: str, expert_bytes: int, buffers: int
-) -> Iterator[LedgerEntry]:
-    on_card = Sizes(**{**vars(sizes), "is_packed": False})
-    yield from weight_entries(model, share.dense, on_card, name)
-    if expert_bytes:
-        yield LedgerEntry(name, "routed experts", expert_bytes, f"{share.expert_share:.0%} of each layer's")
-    yield from cache_entries(share.layers, sizes, name)
-    yield LedgerEntry(name, "compute buffers", buffers, "a layer of a chunk, and logits")
-    yield LedgerEntry(name, "runtime", CUDA_CONTEXT_BYTES, "of the driver")
+def _work_entries(model: PlannedModel, sizes: Sizes, place: str) -> Iterator[LedgerEntry]:
+    logits = sizes.num_sequences * model.vocab_size * FLOAT_BYTES
+    yield LedgerEntry(place, "compute buffers", _work(model, sizes) + logits, "a layer of a chunk, and logits")
+    yield LedgerEntry(place, "reserve", RESERVED_BYTES, "recorded steps, unpacked matrices, what libraries round up")
+    yield LedgerEntry(place, "runtime", CUDA_CONTEXT_BYTES, "of the driver")

@@ -101,8 +101,16 @@ class GpuPart:
     first_layer: int
     last_layer: int
     """Of the layers whose attention and cache it has."""
-    experts_per_layer: int
-    """Routed experts of each of these layers; the others stay in memory."""
+    num_resident: int
+    """Routed experts on it; all are in memory too."""
+    num_experts: int
+    """There are, of these layers."""
+
+    @property
+    def text(self) -> str:
+        layers = f"layers {self.first_layer} to {self.last_layer}"
+        experts = f", {self.num_resident:,} of {self.num_experts:,} routed experts" if self.num_experts else ""
+        return layers + experts
 
 
 @dataclass(frozen=True)
@@ -131,6 +139,10 @@ class Plan:
     rejected: tuple[Rejected, ...]
     notes: tuple[str, ...]
     command: tuple[str, ...]
+
+    @property
+    def uses_card(self) -> bool:
+        return bool(self.gpu_parts)
 
     def bytes_of(self, place: str) -> int:
         return next((total.num_bytes for total in self.totals if total.place == place), 0)

@@ -11,6 +11,7 @@ from ktdesk_engine.kv_cache import LayerCacheShape, cache_bytes
 from ktdesk_engine.machine import divided
 from ktdesk_engine.memory import decide_cache_type, decide_context
 from ktdesk_wizard.errors import WishError
+from ktdesk_wizard.plan.cards import card_name, no_card, usable_cards
 from ktdesk_wizard.plan.ceilings import ceilings_of
 from ktdesk_wizard.plan.corrections import NO_CORRECTIONS, Corrections
 from ktdesk_wizard.plan.ledger import WEIGHTS, Sizes, cache_entries, overhead_entries, weight_entries
@@ -26,10 +27,10 @@ from ktdesk_wizard.plan.plan import (
     Rejected,
     peak_bytes,
 )
-from ktdesk_wizard.plan.speed import SHORT_DEPTH, predict_decode, predict_prefill
+from ktdesk_wizard.plan.speed import SHORT_DEPTH, GpuShare, predict_decode, predict_prefill
 from ktdesk_wizard.plan.verdict import judge
 from ktdesk_wizard.plan.wishes import EngineAbilities, Wishes
-from ktdesk_wizard.probe.machine_facts import GpuFacts, MachineFacts
+from ktdesk_wizard.probe.machine_facts import MachineFacts
 from ktdesk_wizard.probe.measurement import busy_note
 
 FALLBACK_CONTEXT = 4096
@@ -65,14 +66,16 @@ def make_plan(
     available = _available(facts, wishes)
     sizes = replace(_sizes(facts, model, wishes, abilities, compute, available), has_server=has_server)
     num_threads = wishes.num_threads or facts.cpu.num_threads.value or 1
-    cards, refused = _cards(facts, wishes, abilities)
-    placement = place(model, cards, sizes) if cards else nothing_placed(model)
+    cards, refused = usable_cards(facts, wishes, abilities)
+    placement = place(model, cards[0], sizes, wishes.rules) if cards else nothing_placed(model)
+    if placement.why_not is not None:
+        refused.append(Rejected(card_name(cards[0][0]), placement.why_not))
     ledger = _ledger(model, sizes, placement, corrections)
     shares = tuple(replace(share, copies=facts.gpus.copies.value) for share in placement.shares)
     ceilings = ceilings_of(facts, num_threads)
 
     def need(other: Sizes) -> int:
-        placed = place(model, cards, other) if cards else nothing_placed(model)
+        placed = place(model, cards[0], other, wishes.rules) if cards else nothing_placed(model)
         return peak_bytes(_ledger(model, other, placed, corrections), MEMORY, WEIGHTS)
 
     def decode(depth: int) -> Prediction:
@@ -103,9 +106,20 @@ def make_plan(
         decode=decode(min(SHORT_DEPTH, sizes.context)),
         decode_deep=decode(sizes.context),
         rejected=(*refused, *_rejected(model, sizes, wishes)),
-        notes=tuple(_notes(facts, model, wishes, abilities, cards)),
+        notes=tuple(_notes(facts, model, wishes, abilities, placement, refused)),
         command=_command(model, sizes, wishes, placement),
     )
+
+
+def shares_on_card(
+    facts: MachineFacts, model: PlannedModel, wishes: Wishes, abilities: EngineAbilities
+) -> tuple[GpuShare, ...]:
+    """What a plan with these wishes puts on a card."""
+    compute = wishes.compute_on(facts.cpu.isa.value or "scalar")
+    sizes = _sizes(facts, model, wishes, abilities, compute, _available(facts, wishes))
+    cards, _ = usable_cards(facts, wishes, abilities)
+    placement = place(model, cards[0], sizes, wishes.rules) if cards else nothing_placed(model)
+    return tuple(replace(share, copies=facts.gpus.copies.value) for share in placement.shares)
 
 
 def _check_threads(facts: MachineFacts, wishes: Wishes) -> None:
@@ -165,49 +179,11 @@ def _counts(model: PlannedModel, tensor: PlannedTensor) -> bool:
     return tensor.has_panels or model.is_estimate
 
 
-def _cards(
-    facts: MachineFacts, wishes: Wishes, abilities: EngineAbilities
-) -> tuple[list[tuple[GpuFacts, int]], list[Rejected]]:
-    """Those to plan with, each with the bytes that may be used, and why not the others."""
-    cards, refused = [], []
-    for gpu in facts.gpus.gpus:
-        name = f"card {gpu.index} ({gpu.name.value or 'unknown'})"
-        why = _why_not(gpu, wishes, abilities)
-        if why:
-            refused.append(Rejected(name, why))
-        else:
-            assert gpu.free_bytes.value is not None
-            cards.append((gpu, min(gpu.free_bytes.value, wishes.max_gpu_bytes or gpu.free_bytes.value)))
-    return cards, refused
-
-
-def _why_not(gpu: GpuFacts, wishes: Wishes, abilities: EngineAbilities) -> str | None:
-    if wishes.devices == "cpu":
-        return "--device cpu leaves it out"
-    if wishes.devices == "auto" and not abilities.has_gpu:
-        return "nothing has run on a card yet, so none is used unasked; --device gpu plans with it"
-    if gpu.is_unified.value:
-        return "its memory is the machine's: nothing is gained by moving weights"
-    if gpu.free_bytes.value is None:
-        return f"its free memory is unknown: {gpu.free_bytes.source}"
-    return None
-
-
 def _ledger(
     model: PlannedModel, sizes: Sizes, placement: Placement, corrections: Corrections
 ) -> tuple[LedgerEntry, ...]:
     weights = weight_entries(model, placement.in_memory, sizes, MEMORY)
-    moved = placement.expert_bytes_moved
-    total = sum(tensor.num_bytes for tensor in model.tensors if tensor.is_expert)
-    if moved:
-        kept = 1 - moved / total
-        weights = [
-            replace(entry, num_bytes=round(entry.num_bytes * kept), formula=f"{entry.formula}, {kept:.0%} of them")
-            if entry.what == "routed experts"
-            else entry
-            for entry in weights
-        ]
-    cache = cache_entries(model.layers[placement.num_layers :], sizes, MEMORY)
+    cache = () if placement.has_cache else cache_entries(model.layers, sizes, MEMORY)
     entries = (*weights, *cache, *overhead_entries(model, sizes), *placement.ledger)
     measured = None if placement.shares else corrections.memory_bytes()
     return entries if measured is None else (*entries, LedgerEntry(MEMORY, "measured difference", *measured))
@@ -260,8 +236,15 @@ def _rejected(model: PlannedModel, sizes: Sizes, wishes: Wishes) -> Iterator[Rej
 
 
 def _notes(
-    facts: MachineFacts, model: PlannedModel, wishes: Wishes, abilities: EngineAbilities, cards: Sequence[object]
+    facts: MachineFacts,
+    model: PlannedModel,
+    wishes: Wishes,
+    abilities: EngineAbilities,
+    placement: Placement,
+    refused: Sequence[Rejected],
 ) -> Iterator[str]:
+    if wishes.devices == "gpu" and not placement.shares:
+        yield no_card(facts, refused)
     if wishes.compute in ("mixed", "bf16") and facts.cpu.isa.value != "amx":
         yield f"this processor has no tile registers: {wishes.compute} is int8 here"
     if model.architecture not in abilities.architectures:
@@ -272,12 +255,12 @@ def _notes(
         yield f"this build cannot compute with {', '.join(sorted(unreadable))}: take another quantization"
     if model.is_estimate:
         yield "sizes are estimated from bits per weight; the file's header will tell them exactly"
-    if cards and not abilities.has_gpu:
+    if placement.shares and not abilities.has_gpu:
         yield "nothing has run on a card yet: `ktdesk doctor --gpu` tests whether it would"
-    if wishes.asks_for_cards and not cards:
-        yield "there is no card here to plan with (`ktdesk probe` says what was found): all is planned in memory"
-    if len(cards) > 1:
-        yield "the engine uses one card: CUDA_VISIBLE_DEVICES says which; what is planned for the others it cannot run"
+    if any(part.num_resident for part in placement.parts):
+        yield "experts on the card keep their copy in memory, so that one that leaves it is computed there at once"
+    if wishes.rules and not placement.shares:
+        yield "placement rules say nothing without a card"
     if model.left_out_bytes:
         yield f"{model.left_out_bytes / GIB:.1f} GiB for predicting the token after the next are left out"
     if facts.numa.balancing.value and len([n for n in facts.numa.nodes if n.num_cores]) > 1:
@@ -302,4 +285,6 @@ def _command(model: PlannedModel, sizes: Sizes, wishes: Wishes, placement: Place
         options += ["--accelerator", "cuda"]
         if wishes.max_gpu_bytes is not None:
             options += ["--accelerator-memory", f"{wishes.max_gpu_bytes / GIB:g}"]
+        if wishes.placement is not None:
+            options += ["--placement", wishes.placement]
     return ("ktdesk", "chat", "FILE.gguf" if model.is_estimate else model.source, *options)

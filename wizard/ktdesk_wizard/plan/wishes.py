@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from ktdesk_engine.config import COMPUTES, CacheType, Compute
 from ktdesk_engine.models.registry import families
+from ktdesk_engine.placement_rules import Rule
 from ktdesk_wizard.errors import WishError
 
 Devices = Literal["auto", "cpu", "gpu"]
@@ -25,6 +27,10 @@ class Wishes:
     max_gpu_bytes: int | None = None
     """Of each card."""
     devices: Devices = "auto"
+    placement: str | None = None
+    """What the user calls his rules for experts on a card: a name, or a file."""
+    placement_rules: str = "[]"
+    """The rules themselves, as JSON: wishes are written down."""
 
     def __post_init__(self) -> None:
         for name in ("context", "num_threads", "max_memory_bytes", "max_gpu_bytes"):
@@ -39,6 +45,21 @@ class Wishes:
             raise WishError(f"devices must be one of {', '.join(DEVICES)}: {self.devices!r}")
         if self.devices == "cpu" and self.max_gpu_bytes is not None:
             raise WishError("max_gpu_bytes contradicts devices 'cpu': leave one of them out")
+        if self.devices == "cpu" and self.placement is not None:
+            raise WishError("placement contradicts devices 'cpu': leave one of them out")
+
+    def accelerator_options(self, *, uses_card: bool) -> dict[str, Any]:
+        """Of commands that run what was planned, by name."""
+        if not uses_card:
+            return {}
+        gib = None if self.max_gpu_bytes is None else self.max_gpu_bytes / 2**30
+        rules = None if self.placement is None else self.placement_rules
+        return {"accelerator": "cuda", "accelerator_memory": gib, "placement": rules}
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """ConfigError where one makes no sense."""
+        return tuple(Rule(**rule) for rule in json.loads(self.placement_rules))
 
     @property
     def asks_for_cards(self) -> bool:

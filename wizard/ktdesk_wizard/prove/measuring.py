@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -17,8 +18,8 @@ from ktdesk_wizard.plan.ceilings import Ceilings, ceilings_of
 from ktdesk_wizard.plan.corrections import FORMULAS
 from ktdesk_wizard.plan.model import PlannedModel, model_of_file
 from ktdesk_wizard.plan.plan import MEMORY, Prediction
-from ktdesk_wizard.plan.planner import make_plan
-from ktdesk_wizard.plan.speed import predict_decode, predict_prefill
+from ktdesk_wizard.plan.planner import make_plan, shares_on_card
+from ktdesk_wizard.plan.speed import GpuShare, predict_decode, predict_prefill
 from ktdesk_wizard.plan.wishes import Wishes, engine_abilities
 from ktdesk_wizard.probe.fact import measured
 from ktdesk_wizard.probe.machine_facts import MachineFacts
@@ -79,6 +80,7 @@ def measured_run(
         speeds=tuple(_speed_sample(conditions, kind, row) for kind, row in kinds if kind.batch == 1),
         memory=memory,
         shape=model.shape,
+        accelerator=config.accelerator or "",
     )
 
 
@@ -91,7 +93,9 @@ def _speed_sample(conditions: Conditions, kind: RowKind, row: Row) -> SpeedSampl
     peak = undisturbed(moment.peak_ops_s[PLANNED_PEAK] for moment in ceilings)
     has_tiles = TILE_PEAK in ceilings[0].peak_ops_s
     tiles = undisturbed(moment.peak_ops_s[TILE_PEAK] for moment in ceilings) if has_tiles else None
-    planned = _planned(conditions, kind, _ceilings(conditions.facts, read, peak, tiles)).tok_s
+    is_planned = conditions.config.accelerator != "host-thread"  # of which no plan knows
+    moment = _ceilings(conditions.facts, read, peak, tiles)
+    planned = _planned(conditions, kind, moment).tok_s if is_planned else None
     return SpeedSample(kind.phase, kind.num_tokens, kind.depth, tok_s, read, peak, tiles, planned)
 
 
@@ -112,17 +116,31 @@ def _ceilings(facts: MachineFacts, read: float, peak: float, tiles: float | None
 
 def _planned(conditions: Conditions, kind: RowKind, ceilings: Ceilings) -> Prediction:
     model, config = conditions.model, conditions.config
+    shares = () if config.accelerator is None else _on_card(conditions)
     if kind.phase == "prefill":
         return predict_prefill(model, ceilings, config.prefill_chunk, config.compute, kind.num_tokens, kind.depth)
     assert config.cache_type is not None
-    return predict_decode(model, ceilings, (), kind.depth + kind.num_tokens // 2, config.cache_type, config.compute)
+    return predict_decode(model, ceilings, shares, kind.depth + kind.num_tokens // 2, config.cache_type, config.compute)
+
+
+def _on_card(conditions: Conditions) -> tuple[GpuShare, ...]:
+    """What a plan puts on the machine's card; nothing on an accelerator that is none."""
+    config = conditions.config
+    wishes = Wishes(
+        context=config.context,
+        cache_type=config.cache_type,
+        devices="gpu",
+        max_gpu_bytes=config.accelerator_bytes,
+        placement_rules=json.dumps([asdict(rule) for rule in config.placement_rules]),
+    )
+    return shares_on_card(conditions.facts, conditions.model, wishes, engine_abilities())
 
 
 def memory_sample(conditions: Conditions, num_tokens: int) -> MemorySample | None:
     """Now. num_tokens: that were in the cache at most."""
     peak = peak_memory_bytes()
     config = conditions.config
-    if peak is None:
+    if peak is None or config.accelerator is not None:  # of whose memory the process does not tell
         return None
     wishes = Wishes(
         context=num_tokens,

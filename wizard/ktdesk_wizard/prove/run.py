@@ -74,6 +74,8 @@ class MeasuredRun:
     memory: MemorySample | None
     shape: str = ""
     """Of the model, without its quantization."""
+    accelerator: str = ""
+    """Where not the CPU alone computed."""
 
     @property
     def ceilings(self) -> tuple[float, float] | None:

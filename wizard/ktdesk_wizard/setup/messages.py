@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from ktdesk_engine.config import CacheType, Compute
+from ktdesk_engine.config import AcceleratorKind, CacheType, Compute, EngineConfig
+from ktdesk_engine.placement_rules import Rule
 
 Part = Literal["rehearse", "load", "smoke", "prove"]
 
@@ -24,6 +25,23 @@ class Task:
     num_threads: int | None
     is_rehearsal: bool
     """Without weights: the file may have holes for them."""
+    accelerator: AcceleratorKind | None = None
+    accelerator_bytes: int | None = None
+    placement_rules: str = "[]"
+    """JSON, as `Wishes` has them."""
+
+    @property
+    def config(self) -> EngineConfig:
+        """As the command of the plan has it."""
+        return EngineConfig(
+            compute=self.compute,
+            context=self.context,
+            cache_type=self.cache_type,
+            num_threads=self.num_threads,
+            accelerator=self.accelerator,
+            accelerator_bytes=self.accelerator_bytes,
+            placement_rules=tuple(Rule(**rule) for rule in json.loads(self.placement_rules)),
+        )
 
     def as_argument(self) -> str:
         return json.dumps(asdict(self))

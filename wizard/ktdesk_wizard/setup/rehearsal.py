@@ -15,8 +15,9 @@ import numpy as np
 
 from ktdesk_engine import kernels
 from ktdesk_engine.backends.cpu import CpuBackend
+from ktdesk_engine.backends.cuda.availability import look, problem
 from ktdesk_engine.chat.template import ChatTemplate
-from ktdesk_engine.errors import ResourceError, UnsupportedError
+from ktdesk_engine.errors import AcceleratorError, ResourceError, UnsupportedError
 from ktdesk_engine.gguf.file import GGUFFile
 from ktdesk_engine.kernels import Weight, WorkerPool
 from ktdesk_engine.kv_cache import cache_bytes
@@ -41,6 +42,8 @@ class Rehearsed:
 
 def rehearse(task: Task) -> Rehearsed:
     """EngineError or ConfigError for what loading would refuse too."""
+    if task.accelerator == "cuda" and (why_not := problem(look())) is not None:
+        raise AcceleratorError(f"accelerator cuda: {why_not}")
     places = thread_places(task.num_threads)
     pool = kernels.worker_pool(len(places), places=places)
     with GGUFFile.open(task.path) as file:

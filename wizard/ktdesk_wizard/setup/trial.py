@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from ktdesk_engine.benchmark.model import ModelPlan
-from ktdesk_engine.config import EngineConfig
 from ktdesk_engine.engine import Engine
 from ktdesk_engine.load_progress import LoadProgress
 from ktdesk_wizard.probe.measurement import with_measurement
@@ -84,11 +83,8 @@ def _try(task: Task, teller: Teller) -> None:
     def show(state: LoadProgress) -> None:
         teller.advance({"done": state.done_bytes, "total": state.total_bytes, "note": state.stage})
 
-    config = EngineConfig(
-        compute=task.compute, context=task.context, cache_type=task.cache_type, num_threads=task.num_threads
-    )
     started = time.monotonic()
-    with Engine.load(task.path, config, show) as engine:
+    with Engine.load(task.path, task.config, show) as engine:
         teller.done({"seconds": time.monotonic() - started})
         teller.part = "smoke"
         teller.done(asdict(smoke.ask(engine)))

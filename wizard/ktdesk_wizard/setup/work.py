@@ -19,7 +19,7 @@ from ktdesk_wizard.errors import (
     TrialMemoryError,
     WishError,
 )
-from ktdesk_wizard.plan.corrections import conditions_of, corrections_for
+from ktdesk_wizard.plan.corrections import NO_CORRECTIONS, conditions_of, corrections_for
 from ktdesk_wizard.plan.model import PlannedModel, model_of_file
 from ktdesk_wizard.plan.plan import MEMORY, Plan
 from ktdesk_wizard.plan.planner import make_plan
@@ -241,6 +241,8 @@ class Work:
         runs = load_runs(self._data_folder)
         corrections = corrections_for(self.model, runs, conditions_of(self.facts, wishes, engine_build()))
         self.plan = plan = make_plan(self.facts, self.model, wishes, engine_abilities(), corrections)
+        if self._wanted.wishes.devices == "gpu" and not plan.uses_card:
+            raise WishError(f"{plan.notes[0]}. Leave --device gpu out to set it up for the processor")
         if plan.verdict.kind == "does not fit" and not self._wanted.insists:
             raise DoesNotFitError(plan.verdict.message, plan.verdict.change)
         self._journal.keep("plan", {"model": self.model.fingerprint, "context": plan.context})
@@ -266,15 +268,20 @@ class Work:
         )
 
     def _task(self, path: Path, *, is_rehearsal: bool = False) -> Task:
+        """With the accelerator's options where the command of the plan has them."""
         assert self.plan is not None
+        wishes, uses_card = self._wanted.wishes, self.plan.uses_card
         return Task(
             path=str(path.absolute()),
             data_folder=str(self._data_folder),
             context=self.plan.context,
             cache_type=self.plan.cache_type,
-            compute=self._wanted.wishes.compute,
-            num_threads=self._wanted.wishes.num_threads,
+            compute=wishes.compute,
+            num_threads=wishes.num_threads,
             is_rehearsal=is_rehearsal,
+            accelerator="cuda" if uses_card else None,
+            accelerator_bytes=wishes.max_gpu_bytes if uses_card else None,
+            placement_rules=wishes.placement_rules if uses_card else "[]",
         )
 
     def _confirm(self) -> Done:
@@ -338,6 +345,8 @@ class Work:
         wishes = self._wanted.wishes
         earlier = tuple(run for run in runs if run != self.run)
         corrections = corrections_for(self.model, earlier, conditions_of(self.facts, wishes, engine_build()))
+        if self.run.accelerator:  # nothing was learned of one before
+            corrections = NO_CORRECTIONS
         self.compared = tuple(compared(self.run, corrections))
         if self.run not in runs:
             save_run(self.run, self._data_folder)
@@ -349,7 +358,7 @@ class Work:
         """Why what was planned before may be another number than at the end, and whether the machine does more."""
         assert self.plan is not None
         assert self.facts is not None
-        if run.ceilings is not None:
+        if run.ceilings is not None and not run.accelerator:
             self.remarks += filter(None, [moment_note(self.plan, self.facts, run)])
             self.remarks += filter(None, [raise_ceilings(self.facts, self._data_folder, *run.ceilings)])
 

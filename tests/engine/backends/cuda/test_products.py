@@ -8,6 +8,7 @@ from random_blocks import random_rows, random_weight
 
 torch = pytest.importorskip("torch", reason="the extra gpu is not installed")
 
+from ktdesk_engine.backends.cuda.card_bytes import card_bytes  # noqa: E402
 from ktdesk_engine.backends.cuda.device_weights import to_device  # noqa: E402
 from ktdesk_engine.backends.cuda.forms import FORMS  # noqa: E402
 from ktdesk_engine.backends.cuda.products import multiply, rows_of, unpacked  # noqa: E402
@@ -107,3 +108,10 @@ def test_a_matrix_that_is_no_whole_array_is_laid_out_all_the_same(device: torch.
     want = dequantize(np.ascontiguousarray(part), WeightType.Q8_0)[0]
     ids = torch.arange(5, dtype=torch.int32, device=device)
     np.testing.assert_array_equal(rows_of(to_device(WeightType.Q8_0, part, device), ids).cpu().numpy(), want)
+
+
+@pytest.mark.parametrize("weight_type", list(WeightType), ids=lambda weight_type: weight_type.name)
+def test_a_plan_counts_the_bytes_that_a_weight_takes(weight_type: WeightType) -> None:
+    weight = random_weight(np.random.default_rng(0), weight_type, (3, 512), 0.1)
+    matrices = to_device(weight.type, weight.blocks, torch.device("cpu"))
+    assert card_bytes(weight_type, 3 * 512) == matrices.num_bytes
