@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -20,11 +20,12 @@ from ktdesk_engine.kv_cache import CachedSequence
 from ktdesk_engine.quants.formats import WeightType
 from ktdesk_wizard.gpu_test.memory_model import DeepSeekModel, QwenModel, model_in_memory
 from ktdesk_wizard.gpu_test.outcome import Figure
-from ktdesk_wizard.gpu_test.subject import SMALL, Check, SkippedError, Subject, error_of
+from ktdesk_wizard.gpu_test.subject import SMALL, Check, SkippedError, Subject, WrongResultError, error_of
 
 HYBRID_ERROR = 2e-3
 """Of logits, over all layers of a model that is computed in float32 on both sides."""
 TOKENS = (70, 71, 72, 5, 9, 200)
+SHARED_TOKENS = 256
 PIECES = 6
 """Of a prompt: the first goes the CPU's way, the second the other, then each is measured again."""
 MIN_CPU_RATE = 0.9
@@ -35,6 +36,7 @@ SMALL_MODELS = {"grouped queries": QwenModel, "latent attention": DeepSeekModel}
 def model_proofs() -> list[Check]:
     """Of small models."""
     checks = [Check(f"hybrid against the CPU, {name}", partial(_hybrid, name)) for name in SMALL_MODELS]
+    checks.append(Check("memory that experts and cache share", _shared_memory))
     return [*checks, Check("recorded steps against others", _recorded)]
 
 
@@ -51,7 +53,7 @@ def model_timings() -> list[Check]:
 
 @contextmanager
 def _engine(path: Path, **settings: Any) -> Iterator[Engine]:
-    with Engine.load(path, EngineConfig(context=2048, **settings)) as engine:
+    with Engine.load(path, EngineConfig(**{"context": 2048, **settings})) as engine:
         yield engine
 
 
@@ -62,10 +64,10 @@ def _small(name: str) -> Iterator[Path]:
         yield path
 
 
-def _logits(engine: Engine) -> Floats:
-    """Of a short prompt, and of tokens behind it, one at a time."""
+def _logits(engine: Engine, prompt: Sequence[int] = TOKENS[:3]) -> Floats:
+    """Of a prompt, and of tokens behind it, one at a time."""
     sequence = CachedSequence()
-    rows = [np.array(engine.runner.prefill(sequence, TOKENS[:3]))]
+    rows = [np.array(engine.runner.prefill(sequence, prompt))]
     rows += [engine.runner.decode([sequence], [token])[0].copy() for token in TOKENS[3:]]
     engine.runner.release(sequence)
     return np.array(rows)
@@ -80,6 +82,23 @@ def _hybrid(name: str, subject: Subject) -> Iterator[Figure]:
         for what, num_resident in (("no expert resident", 0), ("half of them", experts // 2), ("all of them", experts)):
             with _engine(path, accelerator=subject.kind, accelerator_experts=num_resident, **exact) as engine:
                 yield error_of(what, _logits(engine), want, HYBRID_ERROR)
+
+
+def _shared_memory(subject: Subject) -> Iterator[Figure]:
+    """Pieces of a prompt so small that they are computed exactly, until the cache is full: experts have to leave."""
+    exact: dict[str, Any] = {"compute": "float32", "cache_type": "float32", "program": subject.records}
+    exact |= {"context": SHARED_TOKENS, "prefill_chunk": 16}
+    tokens = np.random.default_rng(4).integers(0, 255, SHARED_TOKENS - 8).tolist()
+    with _small("grouped queries") as path:
+        with _engine(path, **exact) as engine:
+            want = _logits(engine, tokens)
+        with _engine(path, accelerator=subject.kind, **exact) as engine:
+            engine.resize_experts(engine.cache.num_bytes)  # all do not fit beside a full cache
+            got, sharing = _logits(engine, tokens), engine.experts.sharing
+    if sharing is None or not sharing.num_experts_left:
+        raise WrongResultError("no expert left when the cache needed its memory")
+    yield error_of("a full cache", got, want, HYBRID_ERROR)
+    yield Figure("experts that left for it", sharing.num_experts_left)
 
 
 def _recorded(subject: Subject) -> Iterator[Figure]:

@@ -44,13 +44,18 @@ def _why_not(gpu: GpuFacts, wishes: Wishes, abilities: EngineAbilities) -> str |
     return None
 
 
-def no_card(facts: MachineFacts, refused: Sequence[Rejected]) -> str:
-    """What was looked for, and what the plan assumes instead. refused: the cards that there are."""
+def missing_card(facts: MachineFacts, refused: Sequence[Rejected]) -> str:
+    """What was looked for. refused: the cards that there are."""
     if refused:
         whys = "; ".join(f"{each.what}: {each.why}" for each in refused)
-        return f"--device gpu, but no card can be used ({whys}): all of this plan is for the processor and its memory"
+        return f"--device gpu, but no card can be used ({whys})"
     why = "" if facts.gpus.driver.value is not None else f" ({facts.gpus.driver.source})"
-    return (
-        f"--device gpu, but no NVIDIA card was found{why}: all of this plan is for the processor and its memory; "
-        "--what-if FILE plans for a machine with one, from what `ktdesk probe --json` prints there"
+    return f"--device gpu, but no NVIDIA card was found{why}"
+
+
+def no_card(facts: MachineFacts, refused: Sequence[Rejected]) -> str:
+    """As `missing_card`, and what the plan assumes instead."""
+    hint = (
+        "" if refused else "; --what-if FILE plans for a machine with one, from what `ktdesk probe --json` prints there"
     )
+    return f"{missing_card(facts, refused)}: all of this plan is for the processor and its memory{hint}"

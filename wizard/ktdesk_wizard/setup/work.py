@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -19,9 +19,10 @@ from ktdesk_wizard.errors import (
     TrialMemoryError,
     WishError,
 )
+from ktdesk_wizard.plan.cards import missing_card, usable_cards
 from ktdesk_wizard.plan.corrections import NO_CORRECTIONS, conditions_of, corrections_for
 from ktdesk_wizard.plan.model import PlannedModel, model_of_file
-from ktdesk_wizard.plan.plan import MEMORY, Plan
+from ktdesk_wizard.plan.plan import MEMORY, Plan, Rejected
 from ktdesk_wizard.plan.planner import make_plan
 from ktdesk_wizard.plan.wishes import engine_abilities
 from ktdesk_wizard.probe.machine_facts import MachineFacts
@@ -198,11 +199,22 @@ class Work:
 
     def _probe(self) -> Done:
         self.facts = facts = probe(self._data_folder / "models")
+        usable, refused = usable_cards(facts, self._wanted.wishes, engine_abilities())
+        if not usable:
+            self._need_no_card(refused)
         cpu, memory = facts.cpu, facts.memory
         available = "unknown" if memory.available_bytes.value is None else _gib(memory.available_bytes.value)
         cards = f", {len(facts.gpus.gpus)} cards" if facts.gpus.gpus else ""
         name = cpu.name.value or "a processor that does not tell its name"
         return Done(f"{name}, {cpu.num_threads.value} threads, {cpu.isa.value}; {available} available{cards}")
+
+    def _need_no_card(self, refused: Sequence[Rejected]) -> None:
+        """WishError where one was asked for. refused: those that there are."""
+        assert self.facts is not None
+        if self._wanted.wishes.devices == "gpu":
+            raise WishError(
+                f"{missing_card(self.facts, refused)}: leave --device gpu out to set the model up for the processor"
+            )
 
     def _measure(self) -> Done:
         """What was measured of this machine is good until it is measured again."""
@@ -241,8 +253,8 @@ class Work:
         runs = load_runs(self._data_folder)
         corrections = corrections_for(self.model, runs, conditions_of(self.facts, wishes, engine_build()))
         self.plan = plan = make_plan(self.facts, self.model, wishes, engine_abilities(), corrections)
-        if self._wanted.wishes.devices == "gpu" and not plan.uses_card:
-            raise WishError(f"{plan.notes[0]}. Leave --device gpu out to set it up for the processor")
+        if not plan.uses_card:
+            self._need_no_card([each for each in plan.rejected if each.what.startswith("card ")])
         if plan.verdict.kind == "does not fit" and not self._wanted.insists:
             raise DoesNotFitError(plan.verdict.message, plan.verdict.change)
         self._journal.keep("plan", {"model": self.model.fingerprint, "context": plan.context})
