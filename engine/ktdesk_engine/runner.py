@@ -81,8 +81,8 @@ class Runner:
         They hold until the next call.
         """
         if self._upkeep is not None:
-            self._upkeep.between_steps()
-        self._cache.grow(sequences, 1)
+            self._with_room(self._upkeep.between_steps)
+        self._with_room(partial(self._cache.grow, sequences, 1))
         if len(sequences) <= self._max_program_sequences:
             return self._with_room(partial(self._by_program, sequences, token_ids))
         batch = Batch(np.array(token_ids, np.int32), self._cache.last_tokens(sequences), is_decode=True)
@@ -118,7 +118,7 @@ class Runner:
         """In chunks, each of which the cache makes room for when it is asked for."""
         for start in range(0, len(token_ids), self._prefill_chunk):
             chunk = np.array(token_ids[start : start + self._prefill_chunk], np.int32)
-            yield Batch(chunk, self._cache.extend(sequence, len(chunk)), as_decoded)
+            yield Batch(chunk, self._with_room(partial(self._cache.extend, sequence, len(chunk))), as_decoded)
 
     def _with_room(self, compute: Callable[[], Computed]) -> Computed:
         """Where an accelerator is out of memory, once more with fewer experts on it. A step may be computed again: it
@@ -129,7 +129,9 @@ class Runner:
         except (AcceleratorMemoryError, MemoryError) as error:
             failure = error.with_traceback(None)  # whose frames hold arrays that must be free before there is room
             failure.__cause__ = failure.__context__ = None
-        if self._upkeep is None or not self._upkeep.make_room():
+        with self._model.backend.failures():
+            has_room = self._upkeep is not None and self._upkeep.make_room()
+        if not has_room:
             raise failure
         self._programs.clear()
         return self._with_room(compute)

@@ -126,15 +126,20 @@ class Residency:
             self._took((time.perf_counter() - started) / num_copies)
 
     def _copy(self, placed: Iterable[tuple[int, int]]) -> int:
-        """Experts, by their flat ids, into slots; then the table. How many."""
+        """Experts, by their flat ids, into slots; then the table. How many.
+
+        Where a copy fails, who was to come is the CPU's: the device's table and this one say the same all the same.
+        """
         assert self.slots is not None
         flat, num_copies = self.slot_of_expert.reshape(-1), 0
-        for slot, expert in placed:
-            self.slots.put(slot, *divmod(expert, self._experts_per_layer))
-            flat[expert] = slot
-            num_copies += 1
-        self.slots.set_table(self.slot_of_expert)
-        self._accelerator.synchronize()
+        try:
+            for slot, expert in placed:
+                self.slots.put(slot, *divmod(expert, self._experts_per_layer))
+                flat[expert] = slot
+                num_copies += 1
+        finally:
+            self.slots.set_table(self.slot_of_expert)
+            self._accelerator.synchronize()
         return num_copies
 
     def _free_slots(self) -> list[int]:

@@ -10,7 +10,7 @@ import pytest
 
 from ktdesk_engine import memory_sharing
 from ktdesk_engine.backends.host_memory import HostMemory
-from ktdesk_engine.backends.host_thread import HostThreadAccelerator
+from ktdesk_engine.backends.host_thread import HostSlots, HostThreadAccelerator
 from ktdesk_engine.config import EngineConfig, Request, SamplingConfig
 from ktdesk_engine.engine import Engine
 from ktdesk_engine.errors import AcceleratorMemoryError, ConfigError
@@ -238,6 +238,29 @@ def test_out_of_memory_in_mid_run_costs_experts_and_the_cache_keeps_what_it_hold
         assert after.num_bytes < before.num_bytes
         assert 0 < engine.experts.num_resident < num_before
     assert got == want
+    assert "out of memory: experts move to the CPU" in caplog.text
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_out_of_memory_while_experts_move_changes_no_answer(
+    number: int, tiny_model: TinyPath, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A copy to a slot needs memory for a moment."""
+    path, honest, calls = tiny_model("qwen3moe"), HostSlots.put, []
+
+    def full_once(slots: HostSlots, slot: int, layer: int, expert: int) -> None:
+        calls.append(slot)
+        if len(calls) == number:
+            raise AcceleratorMemoryError("no room for a copy")
+        honest(slots, slot, layer, expert)
+
+    with Engine.load(path, config()) as engine:
+        want = busy_and_calm(engine)
+    with Engine.load(path, shared(budget_with(path, 12))) as engine:
+        engine.experts._hybrid.residency._copy_seconds = 1e-6  # type: ignore[union-attr]  # all may move at once
+        monkeypatch.setattr(HostSlots, "put", full_once)
+        assert_close(busy_and_calm(engine), want)
+        assert len(calls) > number
     assert "out of memory: experts move to the CPU" in caplog.text
 
 
