@@ -231,7 +231,7 @@ def test_a_wish_for_a_card_where_there_is_none_is_answered(
     facts.write_text(json_text(facts_to_json(captured_facts("cgroup-v1", tmp_path / "tree"))), encoding="utf-8")
     for wish in (("--device", "gpu"), ("--max-gpu-memory", "8")):
         plan = json.loads(ktdesk("plan", tiny_model("qwen3moe"), "--what-if", facts, *wish, "--json").out)
-        assert any("no card here to plan with" in note for note in plan["notes"])
+        assert any("a card is asked for, but no NVIDIA card was found" in note for note in plan["notes"])
 
 
 def test_the_catalogue_is_listed_as_json_too(ktdesk: RunKtdesk) -> None:

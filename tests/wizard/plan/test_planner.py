@@ -151,12 +151,12 @@ def test_without_a_backend_for_cards_they_are_refused_with_the_way_to_see_the_pl
 def test_without_a_card_a_plan_for_one_says_what_was_looked_for_and_what_it_assumes(tmp_path: Path) -> None:
     made = plan(captured_facts("masked-amx", tmp_path), devices="gpu")
     assert not made.uses_card
-    assert "--device gpu, but no NVIDIA card was found (" in made.notes[0]
+    assert "a card is asked for, but no NVIDIA card was found (" in made.notes[0]
     assert "for the processor and its memory; --what-if FILE" in made.notes[0]
     small = plan(captured_facts("desktop", tmp_path / "desktop"), devices="gpu", max_gpu_bytes=GIB)
     assert "no card can be used (card 0 (NVIDIA GeForce RTX 4090): what every token uses and" in small.notes[0]
     unasked = plan(captured_facts("snc", tmp_path / "snc"))
-    assert not any("--device gpu" in note for note in unasked.notes)
+    assert not any("a card is asked for" in note for note in unasked.notes)
 
 
 def test_what_every_token_uses_goes_on_the_card_first_and_experts_fill_it(tmp_path: Path) -> None:

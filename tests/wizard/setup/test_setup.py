@@ -149,7 +149,7 @@ def test_a_run_on_an_accelerator_is_kept_as_such_and_corrects_no_plan_of_the_pro
 
 def test_a_setup_for_a_card_that_is_not_there_is_refused_in_one_line(model: Path, home: Path) -> None:
     setup = setup_of(model, home, wanted=Wanted(str(model), Wishes(devices="gpu"), is_confirmed=True))
-    with pytest.raises(WishError, match=r"--device gpu, but no .* card .*: leave --device gpu out to set"):
+    with pytest.raises(WishError, match=r"a card is asked for, but no .* card .*: leave --device gpu out to set"):
         setup.run()
     assert setup.step("measure").state == "waiting"  # before anything takes time
 

@@ -48,9 +48,9 @@ def missing_card(facts: MachineFacts, refused: Sequence[Rejected]) -> str:
     """What was looked for. refused: the cards that there are."""
     if refused:
         whys = "; ".join(f"{each.what}: {each.why}" for each in refused)
-        return f"--device gpu, but no card can be used ({whys})"
+        return f"a card is asked for, but no card can be used ({whys})"
     why = "" if facts.gpus.driver.value is not None else f" ({facts.gpus.driver.source})"
-    return f"--device gpu, but no NVIDIA card was found{why}"
+    return f"a card is asked for, but no NVIDIA card was found{why}"
 
 
 def no_card(facts: MachineFacts, refused: Sequence[Rejected]) -> str:

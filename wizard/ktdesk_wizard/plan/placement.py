@@ -120,7 +120,7 @@ def _dense_entries(dense: Sequence[PlannedTensor], place: str) -> Iterator[Ledge
     for tensor in dense:
         sizes[tensor.tensor_class] = sizes.get(tensor.tensor_class, 0) + _card_bytes(tensor)
     for name, num_bytes in sorted(sizes.items(), key=lambda item: -item[1]):
-        yield LedgerEntry(place, name, num_bytes, "codes and scales apart")
+        yield LedgerEntry(place, name, num_bytes, "as its kernels read it")
 
 
 def _card_bytes(tensor: PlannedTensor) -> int:

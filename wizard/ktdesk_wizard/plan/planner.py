@@ -243,7 +243,7 @@ def _notes(
     placement: Placement,
     refused: Sequence[Rejected],
 ) -> Iterator[str]:
-    if wishes.devices == "gpu" and not placement.shares:
+    if wishes.asks_for_cards and not placement.shares:
         yield no_card(facts, refused)
     if wishes.compute in ("mixed", "bf16") and facts.cpu.isa.value != "amx":
         yield f"this processor has no tile registers: {wishes.compute} is int8 here"
