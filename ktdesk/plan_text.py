@@ -58,10 +58,11 @@ def _head(plan: Plan) -> Iterator[str]:
 
 
 def _ledger(plan: Plan, explain: bool) -> Iterator[str]:
-    yield f"{'where':<9}{'what':<24}{'bytes':>12}" + ("  how" if explain else "")
-    for entry in plan.ledger:
-        transient = " (while loading)" if entry.is_transient else ""
-        line = f"{entry.place:<9}{entry.what + transient:<24}{bytes_text(entry.num_bytes):>12}"
+    names = [entry.what + (" (while loading)" if entry.is_transient else "") for entry in plan.ledger]
+    width = max(map(len, names), default=0)
+    yield f"{'where':<9}{'what':<{width}}{'bytes':>12}" + ("  how" if explain else "")
+    for entry, name in zip(plan.ledger, names, strict=True):
+        line = f"{entry.place:<9}{name:<{width}}{bytes_text(entry.num_bytes):>12}"
         yield f"{line}  {entry.formula}" if explain else line
 
 
@@ -82,9 +83,9 @@ def _speeds(plan: Plan, explain: bool) -> Iterator[str]:
                 yield f"  corrected: {prediction.correction}"
     unknown = [p.basis for p in (plan.prefill, plan.decode, plan.decode_deep) if p.tok_s is None]
     for reason in dict.fromkeys(unknown):
-        yield from _filled(f"{reason[:1].upper()}{reason[1:]}.")
+        yield from filled(f"{reason[:1].upper()}{reason[1:]}.")
     if plan.decode.lanes:
-        yield f"From: {plan.decode.basis}."
+        yield from filled(f"From: {plan.decode.basis}.")
 
 
 def ways_text(ways: Sequence[Way]) -> str:
@@ -110,18 +111,18 @@ def _number(tok_s: float) -> str:
 
 def _remarks(plan: Plan, explain: bool) -> Iterator[str]:
     for note in plan.notes:
-        yield from _filled(f"Note: {note}.")
+        yield from filled(f"Note: {note}.")
     if explain:
         for rejected in plan.rejected:
-            yield from _filled(f"Not {rejected.what}: {rejected.why}.")
+            yield from filled(f"Not {rejected.what}: {rejected.why}.")
     if plan.verdict.kind != "does not fit":
         yield f"Run it with: {shlex.join(plan.command)}"
 
 
 def _line(label: str, value: str) -> str:
-    return "\n".join(_filled(f"{label:<{LABEL_WIDTH}}{value}", " " * LABEL_WIDTH))
+    return "\n".join(filled(f"{label:<{LABEL_WIDTH}}{value}", " " * LABEL_WIDTH))
 
 
-def _filled(text: str, indent: str = "  ") -> list[str]:
+def filled(text: str, indent: str = "  ") -> list[str]:
     """Names and paths stay whole."""
     return wrap(on_one_line(text), WIDTH, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)

@@ -71,7 +71,7 @@ class Planned:
         if self.offers:
             parts.append(plan_text.offers_text(self.offers, self.plan.quantization))
         if self.why_not is not None:
-            parts.append(f"{self.why_not.what}: {self.why_not.why}.")
+            parts.append("\n".join(plan_text.filled(f"{self.why_not.what}: {self.why_not.why}.")))
         return "\n\n".join(parts)
 
 

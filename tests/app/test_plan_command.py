@@ -176,7 +176,7 @@ def test_a_name_of_the_catalogue_is_planned_before_anything_is_fetched(ktdesk: R
     plan = json.loads(ktdesk("plan", "qwen3-30b-a3b", "--what-if", desktop, "--json").out)
     assert plan["is_estimate"]
     assert plan["quantization"] == "Q8_0"
-    assert plan["command"][2] == "FILE.gguf"
+    assert plan["command"][2] == "qwen3-30b-a3b", "which it is called by once it was fetched"
     assert any("unsloth/Qwen3-30B-A3B-GGUF" in note for note in plan["notes"])
     chosen = json.loads(ktdesk("plan", "Qwen3-30B-A3B", "--quant", "iq4_xs", "--what-if", desktop, "--json").out)
     assert chosen["quantization"] == "IQ4_XS"

@@ -287,4 +287,4 @@ def _command(model: PlannedModel, sizes: Sizes, wishes: Wishes, placement: Place
             options += ["--accelerator-memory", f"{wishes.max_gpu_bytes / GIB:g}"]
         if wishes.placement is not None:
             options += ["--placement", wishes.placement]
-    return ("ktdesk", "chat", "FILE.gguf" if model.is_estimate else model.source, *options)
+    return ("ktdesk", "chat", model.source, *options)
