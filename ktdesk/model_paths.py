@@ -46,10 +46,17 @@ def check_named(model: str) -> None:
         raise UsageError("MODEL is empty: name a file, or what `ktdesk models` or `ktdesk plan --list` shows")
 
 
-def check_given(option: str, value: str | None) -> None:
-    """UsageError for an option without a word."""
-    if value is not None and not value.strip():
-        raise UsageError(f"{option} is empty: say which, or leave it out")
+def check_quantization(model: str, quantization: str | None) -> None:
+    """UsageError for a --quant without a word, or with another than the model's name has."""
+    if quantization is None:
+        return
+    if not quantization.strip():
+        raise UsageError("--quant is empty: say which, or leave it out")
+    named = "" if "://" in model else model.partition(":")[2]
+    if named and named.lower() != quantization.lower():
+        raise UsageError(
+            f"{on_one_line(model)} and --quant {quantization} contradict each other: leave one of them out"
+        )
 
 
 def _nearest_text(model: str, settings: Settings) -> str:

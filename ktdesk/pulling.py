@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 from ktdesk.amounts import bytes_text
 from ktdesk.errors import UsageError
 from ktdesk.hub_planning import planned_from_hub
-from ktdesk.model_paths import check_given, check_named
+from ktdesk.model_paths import check_named, check_quantization
 from ktdesk.planning import Question, catalogue, machine_facts
 from ktdesk.settings import Settings
 from ktdesk.terminal import Progress, note, on_one_line, tell
@@ -60,7 +60,7 @@ class Pulled:
 
 def pull_model(wish: PullWish, settings: Settings) -> Pulled:
     check_named(wish.model)
-    check_given("--quant", wish.quantization)
+    check_quantization(wish.model, wish.quantization)
     started = time.monotonic()
     progress = PullProgress()
     http = None if is_offline() else Http()

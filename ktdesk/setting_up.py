@@ -14,7 +14,7 @@ from ktdesk.commands.setup import SetupOptions
 from ktdesk.errors import UsageError
 from ktdesk.exit_codes import ExitCode
 from ktdesk.json_output import json_text
-from ktdesk.model_paths import DEMO, check_given, check_named, model_path
+from ktdesk.model_paths import DEMO, check_named, check_quantization, model_path
 from ktdesk.planned_text import compared_facts, planned_lines
 from ktdesk.planning import is_whole
 from ktdesk.settings import DEMO_VARIABLE, Settings
@@ -42,7 +42,7 @@ NOBODY_TO_ASK = (
 
 def set_up(model: str, wishes: Wishes, settings: Settings, options: SetupOptions) -> int:
     check_named(model)
-    check_given("--quant", options.quant)
+    check_quantization(model, options.quant)
     named = model if options.quant is None else f"{model}:{options.quant}"
     wanted = Wanted(
         model=named,

@@ -154,7 +154,7 @@ def plan(
     """
     from ktdesk.errors import UsageError
     from ktdesk.json_output import json_text
-    from ktdesk.model_paths import check_given
+    from ktdesk.model_paths import check_quantization
     from ktdesk.planning import Question, catalogue_facts, catalogue_text, planned
 
     settings = settings_of(ctx)
@@ -163,7 +163,7 @@ def plan(
         return ExitCode.OK
     if model is None:
         raise UsageError("MODEL is missing: a file, or a name that `ktdesk plan --list` shows")
-    check_given("--quant", quant)
+    check_quantization(model, quant)
     question = Question(wishes.wishes_with(settings), what_if, why_not, quant, tuple(source or ()))
     result = planned(model, question, settings)
     print(result.as_json() if as_json else result.as_text(explain=explain))

@@ -69,7 +69,7 @@ _ADVICE_OF_KIND: tuple[tuple[type[BaseException], str], ...] = (
     (WishError, "`ktdesk setup --help` shows what can be asked for"),
     (ConfigError, "`ktdesk setup --help` shows what can be asked for"),
     (UnsupportedError, "take another model; --force goes on all the same"),
-    (ModelFileError, "fetch the file again, or name another"),
+    (ModelFileError, "name another file or quantization, or fetch it again"),
 )
 """Of errors that say more than the step in which they came up."""
 
