@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -77,6 +78,28 @@ def figure_of(
         and one["experts_used"] == experts
     ]
     return min(found, key=lambda one: computes.index(one["compute"]), default=None)
+
+
+def words_of(
+    figures: Sequence[Figures],
+    model: str,
+    compute: str = "auto",
+    cache_type: str | None = None,
+    defer: str = "0",
+    experts: int | None = None,
+) -> str:
+    """What these options cost with a model's file, or how to measure it. Empty for usual ones that nobody measured."""
+    found = figure_of(figures, compute, cache_type, defer, experts)
+    if found is not None:
+        return cost_words(found)
+    changed = {
+        "--compute": None if compute == "auto" else compute,
+        "--cache-type": cache_type,
+        "--defer": None if defer == "0" else defer,
+        "--experts": None if experts is None else str(experts),
+    }
+    options = [part for name, value in changed.items() if value is not None for part in (name, value)]
+    return f"not measured: {shlex.join(['ktdesk', 'eval', model, *options])}" if options else ""
 
 
 def _how(one: Figures) -> str:

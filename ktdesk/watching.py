@@ -175,6 +175,8 @@ def limit_words(moment: Moment) -> str:
         return "idle"
     if moment.num_prefilling and moment.prompt_tok_s > moment.tok_s:
         return f"compute-bound: prompts are read at {prompt_words(moment)}"
+    if moment.num_prefilling and not moment.num_decoding:
+        return "a prompt is read"
     ceiling, share, read = moment.ceiling_bytes_s, moment.bandwidth_share, moment.read_bytes_s
     if ceiling is not None and share is not None and share > MOST_SHARE:
         words = f"memory-bound: weights are read at {speed_text(share * ceiling)}, though only {speed_text(ceiling)}"

@@ -125,6 +125,7 @@ def test_use_of_experts_is_what_the_server_says(server: FakeServer) -> None:
         (Moment(prompt_tok_s=500, num_prefilling=1, peak_share=0.124), "500 tok/s, 12 % of the peak of vectors"),
         (Moment(tok_s=9, num_decoding=1, read_bytes_s=8e9, bandwidth_share=2.0), "though only 4.0 GB/s were measured"),
         (Moment(tok_s=9, num_decoding=1), "decoding"),
+        (Moment(num_prefilling=1), "a prompt is read"),
     ],
 )
 def test_what_limits_is_said_in_words(moment: Moment, words: str) -> None:

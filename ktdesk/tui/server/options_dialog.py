@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from textual import on
 from textual.app import ComposeResult
@@ -13,7 +13,7 @@ from textual.widgets import Button, Input, Label, Select, Static
 
 from ktdesk.errors import UsageError
 from ktdesk.options import EngineOptions, as_typed
-from ktdesk.quality_figures import Figures, cost_words, figure_of
+from ktdesk.quality_figures import Figures, cost_words, figure_of, words_of
 from ktdesk.tui.markdown.harmless import harmless
 from ktdesk.tui.widgets.dialog import Dialog, buttons
 from ktdesk_engine.config import CACHE_TYPES, COMPUTES
@@ -85,15 +85,10 @@ cost with `ktdesk eval`; zero nats and 100 % would be the exact answers."""
         return "" if options == USUAL else NOT_MEASURED
 
     def _together_words(self, options: EngineOptions) -> str:
-        changed = {name: getattr(options, name) for name in LOSSY if getattr(options, name) != getattr(USUAL, name)}
-        words = self._cost_of(**changed)
-        if words == NOT_MEASURED:
-            return f"To measure {'these together' if len(changed) > 1 else 'it'}: {harmless(self._command(changed))}"
-        return f"Together: {words}." if len(changed) > 1 else ""
-
-    def _command(self, changed: dict[str, object]) -> str:
-        parts = [part for name, value in changed.items() for part in (f"--{name.replace('_', '-')}", str(value))]
-        return shlex.join(["ktdesk", "eval", self._path, *parts])
+        chosen: dict[str, Any] = {name: getattr(options, name) for name in LOSSY}
+        changed = {name: value for name, value in chosen.items() if value != getattr(USUAL, name)}
+        words = words_of(self._figures, self._path, **changed)
+        return harmless(f"Together: {words}") if words and changed else ""
 
     @on(Button.Pressed, "#cancel")
     def _cancel(self) -> None:

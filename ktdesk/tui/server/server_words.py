@@ -40,6 +40,8 @@ def facts_of(record: ServerRecord, moment: Moment | None, state: LinkState, qual
 
 def no_server_words(state: LinkState) -> str:
     """Where the app is linked to none."""
+    if state.is_waiting:
+        return f"{harmless(state.model)} starts …"
     if state.stage in ("gone", "failed"):
         return f"{harmless(state.model)}: {harmless(state.reason)}. Start again loads it."
     return NO_SERVER

@@ -10,6 +10,7 @@ from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.content import Content
 from textual.message import Message
 from textual.reactive import reactive
 from textual.widgets import Button, Static
@@ -18,7 +19,13 @@ from ktdesk.tui.markdown.harmless import harmless
 from ktdesk.tui.setup.ledger_bars import ledger_content
 from ktdesk.tui.setup.own_words import own_words
 from ktdesk.tui.setup.plan_controls import OF_CARDS, SLIDERS, controls
-from ktdesk.tui.setup.plan_words import alternatives_content, head_content, notes_content, speed_content
+from ktdesk.tui.setup.plan_words import (
+    alternatives_content,
+    head_content,
+    notes_content,
+    quality_content,
+    speed_content,
+)
 from ktdesk.tui.setup.step_pane import StepPane
 from ktdesk.tui.widgets.slider import Slider
 from ktdesk_engine.errors import EngineError
@@ -223,7 +230,9 @@ class PlanPane(StepPane):
         self.query_one("#plan-head", Static).update(head_content(plan))
         self.query_one("#ledger", Static).update(ledger_content(plan, max(30, self.size.width - 4)))
         self.query_one("#speeds", Static).update(speed_content(plan))
-        self.query_one("#notes", Static).update(notes_content(plan))
+        data_folder = None if self.what_if is None else self.what_if.data_folder
+        quality = quality_content(plan, self.wishes, data_folder)
+        self.query_one("#notes", Static).update(Content("\n").join([*quality, notes_content(plan)]))
         fits = plan.verdict.kind != "does not fit"
         accept.label = "Go ahead" if fits else "Go ahead all the same"
         if self._is_another_file:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from textual.content import Content
@@ -13,6 +14,7 @@ from ktdesk.tui.setup.own_words import own_words
 
 if TYPE_CHECKING:
     from ktdesk_wizard.plan.plan import Plan, Prediction, Rejected
+    from ktdesk_wizard.plan.wishes import Wishes
 
 LABEL_WIDTH = 12
 VERDICT_STYLES = {
@@ -69,6 +71,18 @@ def placement_lines(plan: Plan) -> list[str]:
 def alternatives_content(rejected: Sequence[Rejected]) -> Content:
     lines = [Content.assemble((harmless(each.what), "bold"), f": {harmless(own_words(each.why))}") for each in rejected]
     return Content("\n").join(lines)
+
+
+def quality_content(plan: Plan, wishes: Wishes, data_folder: Path | None) -> list[Content]:
+    """What answers of a file lose by the way that they are computed, or how to measure it. Nothing where nothing is
+    known or changed."""
+    from ktdesk.quality_figures import load_figures, words_of
+
+    file = Path(plan.source)
+    if data_folder is None or not file.is_file():
+        return []
+    words = words_of(load_figures(data_folder, file), plan.source, wishes.compute, wishes.cache_type)
+    return [_line("quality", harmless(words))] if words else []
 
 
 def notes_content(plan: Plan) -> Content:
