@@ -40,6 +40,10 @@ class MachinePane(StepPane):
     }
     """
 
+    def __init__(self, id: str) -> None:
+        super().__init__(id=id)
+        self._findings: Sequence[Finding] | None = None
+
     def compose(self) -> ComposeResult:
         with VerticalScroll(can_focus=False):
             yield Static("looks at this machine …", id="machine-facts", markup=False)
@@ -59,7 +63,12 @@ class MachinePane(StepPane):
     def show(self, facts: MachineFacts, findings: Sequence[Finding], *, is_measuring: bool) -> None:
         self.query_one("#machine-facts", Static).update(machine_content(facts, is_measuring=is_measuring))
         self.query_one("#help-title", Static).update("What would help")
-        self.query_one("#findings", Static).update(findings_content(findings, self._width))
+        self._findings = findings
+        self.on_resize()
+
+    def on_resize(self) -> None:
+        if self._findings is not None:
+            self.query_one("#findings", Static).update(findings_content(self._findings, self._width))
 
     @property
     def _width(self) -> int:

@@ -49,7 +49,8 @@ tokens a second are those of answers, from the most careful to the most hopeful 
         self._keys = self.add_columns(*COLUMNS)
 
     def on_resize(self) -> None:
-        self._draw()
+        if self._keys:
+            self._draw()
 
     def fill(self, models: Sequence[tuple[ModelChoice, object]]) -> None:
         """Each with how it was judged; `...`: not yet. The mark stays on its model."""
@@ -78,9 +79,12 @@ tokens a second are those of answers, from the most careful to the most hopeful 
         rows = [(choice, self._other_cells(choice, judged)) for choice, judged in self._models]
         for _, cells in rows:
             self._widen(cells)
+        names = [self._name_cell(choice) for choice, _ in rows]
         self.clear()
-        for choice, cells in rows:
-            self.add_row(self._name_cell(choice), *cells, key=choice.name)
+        column = self.columns[self._keys[0]]
+        column.auto_width, column.width = False, max([name.cell_len for name in names] + [MIN_NAME])
+        for name, (choice, cells) in zip(names, rows, strict=True):
+            self.add_row(name, *cells, key=choice.name)
         if marked is not None and marked in self.rows:
             self.move_cursor(row=self.get_row_index(marked))
 
@@ -92,9 +96,15 @@ tokens a second are those of answers, from the most careful to the most hopeful 
 
     def _name_cell(self, choice: ModelChoice) -> Text:
         name = Text(harmless(choice.title), "bold" if choice.kind == "demo" else "")
-        room = self.size.width - sum(self._widths) - PADDING * len(COLUMNS) - SCROLL_BAR
-        name.truncate(min(max(room, MIN_NAME), MAX_NAME), overflow="ellipsis")
+        name.truncate(self._name_width, overflow="ellipsis")
         return name
+
+    @property
+    def _name_width(self) -> int:
+        """Before it is shown, as it will be."""
+        width = self.size.width or self.app.size.width - PADDING
+        room = width - sum(self._widths) - PADDING * len(COLUMNS) - SCROLL_BAR
+        return min(max(room, MIN_NAME), MAX_NAME)
 
     def _other_cells(self, choice: ModelChoice, judged: object) -> tuple[Text, ...]:
         size = judged.file_bytes if isinstance(judged, Outlook) else choice.num_bytes

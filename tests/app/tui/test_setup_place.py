@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from driving import FakeLink, click, drive, make_app, shown, until
+from driving import WAIT_SECONDS, FakeLink, click, drive, make_app, shown, until
 from loopback_hub import LoopbackHub
 from textual.events import Paste
 from textual.pilot import Pilot
@@ -213,11 +214,19 @@ def test_a_long_list_has_room_for_its_last_column_and_is_gone_through_by_keys(
     models = [ModelChoice("catalogue", f"m{number}", f"A name of some length, {number}", None) for number in range(40)]
     judged = Outlook("does not fit", "", "Q8_0", 1023 << 30, 1 << 40, 4096, 1234.0, 2345.0)
     monkeypatch.setattr("ktdesk.tui.setup.choosing._listed", lambda settings: ([], models))
-    monkeypatch.setattr("ktdesk.model_outlook.outlook_or_problem", lambda *_: judged)
+    is_shown = threading.Event()
+
+    def judge(*_: object) -> Outlook:
+        is_shown.wait(WAIT_SECONDS)
+        return judged
+
+    monkeypatch.setattr("ktdesk.model_outlook.outlook_or_problem", judge)
 
     async def script(pilot: Pilot[None]) -> None:
         await until(pilot, lambda: "Processor" in shown(pilot.app))
         await pilot.press("enter")
+        await until(pilot, lambda: models[1].title in shown(pilot.app))
+        is_shown.set()
         await until(pilot, lambda: shown(pilot.app).count("1,234 to 2,345") > 9)
         table = pilot.app.screen.query_one(ModelTable)
         assert table.virtual_size.width <= table.scrollable_content_region.width
