@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ from ktdesk.model_outlook import model_choices, outlook_or_problem
 from ktdesk.planning import catalogue, machine_facts
 from ktdesk.settings import DEMO_VARIABLE, Settings
 from ktdesk.tui.setup.ledger_bars import MAX_PIECES, PIECES, bar_cells
-from ktdesk.tui.setup.load_pane import Pace
+from ktdesk.tui.setup.load_pane import LoadPane, Pace
 from ktdesk.tui.setup.model_table import ModelTable
 from ktdesk.tui.setup.own_words import own_words
 from ktdesk.tui.setup.plan_pane import MeasureBox
@@ -420,6 +421,22 @@ def test_every_model_is_listed_and_judged(demo: Path, monkeypatch: pytest.Monkey
 def test_pieces_of_a_bar_end_where_they_belong() -> None:
     assert bar_cells([1, 1, 1], 3, 10) == [3, 4, 3]
     assert bar_cells([5, 20], 10, 10) == [5, 5]
+
+
+def test_at_a_hundred_percent_no_time_is_left_to_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Pace, "remaining_seconds", lambda self, share: 100 * (1 - share))
+    loading = LinkState("loading", "m", "http://127.0.0.1:1", "/m.gguf")
+
+    async def script(pilot: Pilot[None]) -> None:
+        setup_screen(pilot).go("load")
+        pane = pilot.app.screen.query_one(LoadPane)
+        pane.show_link(replace(loading, percent=90.0))
+        await until(pilot, lambda: " 90%" in shown(pilot.app) and "10 s left" in shown(pilot.app))
+        pane.show_link(replace(loading, percent=99.7))
+        await until(pilot, lambda: "100%" in shown(pilot.app))
+        assert " s left" not in shown(pilot.app)
+
+    drive(make_app(first_place="setup"), script)
 
 
 def test_pieces_of_a_bar_are_told_apart_without_colours() -> None:

@@ -17,7 +17,9 @@ from ktdesk.model_choices import ModelChoice, Outlook
 from ktdesk.model_link import LinkState
 from ktdesk.tui.setup.download_pane import DownloadPane
 from ktdesk.tui.setup.load_pane import LoadPane
-from ktdesk.tui.setup.machine import Machine
+from ktdesk.tui.setup.machine import Machine, Measuring
+from ktdesk.tui.setup.machine_pane import MachinePane
+from ktdesk.tui.setup.machine_words import measuring_words
 from ktdesk.tui.setup.plan_pane import PlanPane
 from ktdesk.tui.setup.screen import SetupScreen
 from ktdesk.what_if import WhatIf
@@ -119,9 +121,43 @@ def test_machine(snap_compare: Compare, size: tuple[int, int]) -> None:
     check(snap_compare, size, lambda screen: None)
 
 
+MEASURING = Measuring("each type of weights", 0.43, 13.0)
+
+
+def test_a_machine_that_is_measured(snap_compare: Compare) -> None:
+    def show(screen: SetupScreen) -> None:
+        pane = screen.query_one(MachinePane)
+        pane.show(facts(), screen._machine.findings, is_measuring=True)
+        pane.show_measuring(MEASURING)
+        pane.offer("the demo model")
+
+    check(snap_compare, (80, 24), show)
+
+
+@pytest.mark.parametrize("theme", ["ktdesk-dark", "ansi-dark"])
+def test_a_plan_that_waits_for_the_machine(snap_compare: Compare, theme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEXTUAL_THEME", theme)
+
+    def show(screen: SetupScreen) -> None:
+        pane = screen.query_one(PlanPane)
+        pane.begin(MODEL)
+        screen.go("plan")
+        pane.accept()
+        pane.show_state(measuring_words(MEASURING), waits_for_machine=True)
+
+    check(snap_compare, (80, 24), show)
+
+
 @SIZES
 def test_models(snap_compare: Compare, size: tuple[int, int]) -> None:
     check(snap_compare, size, lambda screen: screen.go("models"))
+
+
+@pytest.mark.parametrize("theme", ["ktdesk-dark", "ansi-dark"])
+def test_models_without_colours(snap_compare: Compare, theme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEXTUAL_THEME", theme)
+    monkeypatch.setenv("NO_COLOR", "1")
+    check(snap_compare, (80, 24), lambda screen: screen.go("models"))
 
 
 class ToldWhatIf(WhatIf):
@@ -217,13 +253,18 @@ def test_a_server_that_loads(snap_compare: Compare) -> None:
 
 @SIZES
 def test_a_failure(snap_compare: Compare, size: tuple[int, int]) -> None:
+    check(snap_compare, size, show_failure)
+
+
+def test_a_failure_in_the_colours_of_the_terminal(snap_compare: Compare, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEXTUAL_THEME", "ansi-dark")
+    check(snap_compare, (80, 24), show_failure)
+
+
+def show_failure(screen: SetupScreen) -> None:
+    from ktdesk.tui.setup.failing import failure_words, next_steps
+
     error = FetchError("no connection to huggingface.co: check the network, or try another --source")
-
-    def show(screen: SetupScreen) -> None:
-        from ktdesk.tui.setup.failing import failure_words, next_steps
-
-        show_download(screen, is_paused=False)
-        failure = Failure(str(error), "", error)
-        screen._tell(failure_words(MODEL, "pull", failure), next_steps("pull", failure))
-
-    check(snap_compare, size, show)
+    show_download(screen, is_paused=False)
+    failure = Failure(str(error), "", error)
+    screen._tell(failure_words(MODEL, "pull", failure), next_steps("pull", failure))
