@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from functools import partial
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from textual import work
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
+from textual.filter import LineFilter, Monochrome, NoColor
 from textual.reactive import reactive
 from textual.screen import Screen
 
@@ -35,6 +36,7 @@ SECONDS_BETWEEN_LOADING_LOOKS = 0.25
 FAILURE_SECONDS = 15.0
 SECONDS_TO_CLOSE = 0.1
 """For the palette, before a picture is taken of what is behind it."""
+WITHOUT_COLOURS, GREYS = NoColor(), Monochrome()
 MakeLink = Callable[[Settings], "ModelLink"]
 
 
@@ -266,6 +268,12 @@ class KtdeskApp(App[None]):
             if shown.action == action and enabled:
                 self.call_later(self.run_action, action, node)
                 return
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """What takes the colours away suits the theme of now: textual chooses it before it knows which that is, and
+        the terminal's own colours would come out black on black."""
+        fits = WITHOUT_COLOURS if self.native_ansi_color else GREYS
+        return [fits if isinstance(each, (NoColor, Monochrome)) else each for each in super().get_line_filters()]
 
     def watch_theme(self, old: str, new: str) -> None:
         if old != new and self.is_running and new != (self.preferences.theme or default_theme()):
