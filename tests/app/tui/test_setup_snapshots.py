@@ -180,7 +180,7 @@ class ToldWhatIf(WhatIf):
                 ("deep", 31, 39, 48, "cache"),
             )
         ]
-        parts = (GpuPart(0, 0, 11, 24),)
+        parts = (GpuPart(0, 0, 11, 288, 1536),)
         return replace(
             super().plan(wishes, quantization), verdict=verdict, ledger=(*ledger, card), totals=totals, notes=(),
             prefill=speeds[0], decode=speeds[1], decode_deep=speeds[2], gpu_parts=parts, rejected=INSTEAD[:1],
