@@ -70,8 +70,11 @@ what it does for one query as for sixteen. Measured (two cores, a context of 2,0
 
 
 def min_tile_queries(compute: Compute, *, deterministic: bool = False) -> int:
-    """From how many query rows to a head of keys on tiles attend."""
-    return MIN_TILE_QUERIES if compute in ("mixed", "bf16") and not deterministic else NEVER
+    """From how many query rows to a head of keys on tiles attend. bf16 is all on tiles: how a prompt is cut changes no
+    bit then."""
+    if deterministic or compute not in ("mixed", "bf16"):
+        return NEVER
+    return 1 if compute == "bf16" else MIN_TILE_QUERIES
 
 
 def fixed_min_tile_rows(compute: Compute, wish: int | None, pool: WorkerPool) -> int | None:
