@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -43,3 +44,19 @@ def test_what_a_machine_does_not_say_is_unknown_and_what_it_must_say_is_missing(
 def test_the_users_machines_override_those_that_ship(tmp_path: Path) -> None:
     (tmp_path / "laptop-16g.yaml").write_text("mine")
     assert machine_texts(tmp_path)["laptop-16g"] == (str(tmp_path / "laptop-16g.yaml"), "mine")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("cpu:\n  isa: avx2\n  nam: x\n", "m.yaml:3: cpu: unknown key 'nam'"),
+        ('{"memory": {},\n "gpu": {}}', "m.yaml:2: unknown key 'gpu'"),
+        (
+            "numa: {nodes: []}\ngpus:\n  gpus:\n    - {index: 0}\n    - {nam: y}\n",
+            "m.yaml:5: gpus: gpus[1]: unknown key",
+        ),
+    ],
+)
+def test_an_unknown_key_is_told_with_its_line(text: str, told: str) -> None:
+    with pytest.raises(FactsError, match=re.escape(told)):
+        read_machine(text, "m.yaml")

@@ -6,7 +6,8 @@ A file may hold all facts or only those that differ; a bare value in place of a 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, cast, get_args, get_origin, get_type_hints
@@ -15,6 +16,7 @@ import yaml
 
 from ktdesk_wizard.errors import FactsError
 from ktdesk_wizard.probe.fact import CONFIDENCES, Fact
+from ktdesk_wizard.probe.fact_lines import line_of
 from ktdesk_wizard.probe.machine_facts import MachineFacts
 
 FACT_KEYS = frozenset({"value", "source", "confidence"})
@@ -37,13 +39,34 @@ def read_what_if(path: Path, facts: MachineFacts) -> MachineFacts:
         raise FactsError(f"{path}: neither JSON nor YAML: {error}") from None
     except OSError as error:
         raise FactsError(f"{path}: cannot be read: {error.strerror or error}") from None
-    return overlay(facts, _parsed(text, str(path)), str(path))
+    values = _parsed(text, str(path))
+    with _lines(text, str(path)):
+        return overlay(facts, values, str(path))
 
 
 def read_machine(text: str, origin: str) -> MachineFacts:
     """Of a machine of its own: what the text does not say is unknown."""
     values = _parsed(text, origin)
-    return cast("MachineFacts", _dataclass(MachineFacts, None, values, origin, origin))
+    with _lines(text, origin):
+        return cast("MachineFacts", _dataclass(MachineFacts, None, values, origin, origin))
+
+
+class _UnknownKeyError(FactsError):
+    def __init__(self, where: str, key: object, known: Iterable[str]) -> None:
+        super().__init__(f"{where}: unknown key {key!r}; known are {', '.join(known)}")
+        self.where, self.key = where, str(key)
+
+
+@contextmanager
+def _lines(text: str, origin: str) -> Iterator[None]:
+    """An unknown key is told with its line."""
+    try:
+        yield
+    except _UnknownKeyError as error:
+        line = line_of(text, error.where.removeprefix(origin), error.key)
+        if line is None:
+            raise
+        raise FactsError(f"{origin}:{line}{str(error).removeprefix(origin)}") from None
 
 
 def _parsed(text: str, origin: str) -> object:
@@ -70,7 +93,7 @@ def _dataclass(kind: type, old: object | None, values: object, origin: str, wher
     hints = get_type_hints(kind)
     for key in values:
         if key not in hints:
-            raise FactsError(f"{where}: unknown key {key!r}; known are {', '.join(hints)}")
+            raise _UnknownKeyError(where, key, hints)
     made = {}
     for name, hint in hints.items():
         before = None if old is None else getattr(old, name)
