@@ -90,8 +90,11 @@ def _fitted(what: str, state: str, columns: int | None) -> str:
     """On one line, for only that can be rewritten: what is done is cut before how far it is."""
     if columns is None or len(what) + len(state) < columns:
         return what + state
+    what = what.rstrip()
+    if len(what) + len(state) < columns:
+        return what + state
     room = columns - 1 - len(state) - len(CUT)
-    return f"{what[:room].rstrip()}{CUT}{state}" if room > 0 else state.strip()[: columns - 1]
+    return f"{what[:room]}{CUT}{state}" if room > 0 else state.strip()[: columns - 1]
 
 
 def _columns() -> int | None:

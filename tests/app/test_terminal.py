@@ -98,3 +98,12 @@ def test_on_a_narrow_terminal_a_line_that_is_rewritten_stays_one(
     progress.step("measuring memory")
     progress.tell("42%")
     assert terminal.getvalue().split("\r\033[K")[-1] == shown
+
+
+def test_of_a_title_that_is_filled_up_to_a_column_the_blanks_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = terminal_for(monkeypatch)
+    monkeypatch.setattr("ktdesk.terminal._columns", lambda: 20)
+    progress = Progress()
+    progress.step(f"{'Measure it':<30}")
+    progress.tell("1 of 9")
+    assert terminal.getvalue().split("\r\033[K")[-1] == "Measure it  1 of 9"
