@@ -121,7 +121,9 @@ def test_chat_after_the_server_died(
 @SIZES
 def test_options_of_a_chat(snap_compare: Compare, size: tuple[int, int]) -> None:
     async def script(pilot: Pilot[None]) -> None:
-        await until(pilot, lambda: "0 of 32,768" in shown(pilot.app))  # what shows behind the options
+        behind = ("0 of 32,768", "F2 Chat", "Commands")  # what shows behind the options
+        await until(pilot, lambda: all(words in shown(pilot.app) for words in behind))
+        await settle(pilot)
         await pilot.press("f8")
         await until(pilot, lambda: "System prompt" in shown(pilot.app) or "Preset" in shown(pilot.app))
         await settle(pilot)
