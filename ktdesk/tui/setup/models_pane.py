@@ -43,7 +43,7 @@ class ModelsPane(Vertical):
     DEFAULT_CSS = """
     ModelsPane {
         #search { height: 1; border: none; padding: 0 1; background: $panel; }
-        ModelTable { height: 1fr; margin: 0 1; }
+        ModelTable { height: 1fr; min-height: 4; margin: 0 1; }
         #about { height: 3; padding: 0 1; color: $foreground 75%; }
     }
     """

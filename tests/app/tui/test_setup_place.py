@@ -238,6 +238,15 @@ def test_a_long_list_has_room_for_its_last_column_and_is_gone_through_by_keys(
     drive(make_app(first_place="setup"), script)
 
 
+def test_the_smallest_terminal_has_room_for_models(demo: Path) -> None:
+    async def script(pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: "Processor" in shown(pilot.app))
+        await pilot.press("enter")
+        await until(pilot, lambda: "SmolLM2" in shown(pilot.app))
+
+    drive(make_app(first_place="setup"), script, (40, 10))
+
+
 def test_measuring_it_first_is_turned_by_space_and_by_enter(demo: Path) -> None:
     async def script(pilot: Pilot[None]) -> None:
         await choose(pilot, "demo")
