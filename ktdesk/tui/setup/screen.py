@@ -176,6 +176,8 @@ class SetupScreen(ChoosingScreen):
     async def _show_plan(self, guided: GuidedSetup) -> None:
         pane, what_if = self.query_one(PlanPane), guided.what_if
         assert what_if is not None
+        if guided is not self._guided:  # another was begun since; what the controls say would count for that
+            return
         pane.show(what_if)
         with_offers = await self._aside(guided.what_if_of_repository)
         if with_offers is not None and with_offers.offered and guided is self._guided:
