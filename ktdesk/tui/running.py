@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import TYPE_CHECKING
 
 from ktdesk.errors import UsageError
 from ktdesk.settings import Settings
+
+if TYPE_CHECKING:
+    from ktdesk.tui.app import KtdeskApp
 
 
 def run_app(settings: Settings) -> int:
@@ -15,10 +19,21 @@ def run_app(settings: Settings) -> int:
     from ktdesk.tui.app import KtdeskApp
 
     app = KtdeskApp(settings)
-    app.run()
+    try:
+        app.run()
+    finally:
+        _end_reading(app)
     if app._exception is not None:
         raise app._exception
     return app.return_code or 0
+
+
+def _end_reading(app: KtdeskApp) -> None:
+    """Where the terminal went away while the app was ending, textual fails before it tells the thread that reads the
+    keys: that would read the end of its input for ever, and Python wait for it."""
+    is_over = getattr(app._driver, "exit_event", None)
+    if is_over is not None:
+        is_over.set()
 
 
 def _check_terminal() -> None:

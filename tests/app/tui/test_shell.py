@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -14,11 +16,14 @@ from textual.widgets._toast import Toast
 
 from ktdesk.model_link import LinkState
 from ktdesk.options import EngineOptions
+from ktdesk.settings import Settings
+from ktdesk.tui.app import KtdeskApp
 from ktdesk.tui.chat.composer import Composer
 from ktdesk.tui.keys import KEYS, clashes
 from ktdesk.tui.place_screen import NO_ROOM
 from ktdesk.tui.places import PLACES
 from ktdesk.tui.preferences import Preferences, PreferencesError, PreferencesFile, parse
+from ktdesk.tui.running import run_app
 from ktdesk.tui.widgets.help_dialog import HelpDialog
 from ktdesk.tui.widgets.place_bar import PlaceBar
 
@@ -274,6 +279,23 @@ def test_preferences_survive_their_way_through_the_file() -> None:
     assert PreferencesFile(home()).now == Preferences(
         "ansi-dark", {"app.chat": "f9"}, presets=preset, renders_per_second=2.5
     )
+
+
+def test_the_thread_that_reads_keys_ends_also_where_the_terminal_can_be_written_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Driver:
+        exit_event = threading.Event()
+
+    def run(app: KtdeskApp) -> None:
+        app._driver = Driver()  # type: ignore[assignment]
+        raise OSError(errno.EIO, "the terminal is gone")
+
+    monkeypatch.setattr(KtdeskApp, "run", run)
+    monkeypatch.setattr("ktdesk.tui.running._check_terminal", lambda: None)
+    with pytest.raises(OSError, match="the terminal is gone"):
+        run_app(Settings(home=str(home())))
+    assert Driver.exit_event.is_set()
 
 
 def test_what_ends_the_app_by_mistake_is_raised_and_not_painted() -> None:
