@@ -29,7 +29,7 @@ TICKS_BETWEEN_SAVES = 600
 """Of how experts are used: a minute, which a server that is killed may lose."""
 CANCEL_SECONDS = 2.0
 """For answers to end that were cancelled."""
-BY_SIGNAL = "it was told to stop, by `ktdesk stop` or another program"
+BY_SIGNAL = "it was told to stop: by the app, `ktdesk stop` or another program"
 
 
 def listening_socket(settings: ServerSettings) -> socket.socket:

@@ -42,11 +42,28 @@ Letters are experts that would change places: the large one comes onto the accel
     marks: reactive[Mapping[Place, str]] = reactive({})
 
     def render(self) -> Content:
-        lines = heat_lines(self.heat, max(8, self.size.width - 5), self.marks)
+        lines = heat_lines(self.heat, _room(self.size.width), self.marks)
         return Content("\n").join(
             Content.assemble((f"{self.heat.block(layer):>3} ", "dim"), *_runs(cells))
             for layer, cells in enumerate(lines)
         )
+
+
+def legend_words(heat: ExpertHeat, width: int) -> str:
+    """What the lines and places of a map are, and its scale. width: of the map's widget."""
+    together = 1 if not heat.rates else _num_together(len(heat.rates[0]), _room(width))
+    columns = "experts" if together == 1 else f"{together} experts each"
+    return f"Rows: layers. Columns: {columns}. {' '.join(SHADES[1:])}  a fifth to all of the row's most"
+
+
+def _room(width: int) -> int:
+    """For the experts, beside the layer's number."""
+    return max(8, width - 5)
+
+
+def _num_together(num_experts: int, width: int) -> int:
+    """Experts that share a place."""
+    return -(-num_experts // width)
 
 
 def heat_lines(heat: ExpertHeat, width: int, marks: Mapping[Place, str] | None = None) -> list[list[Cell]]:
@@ -60,7 +77,7 @@ def heat_lines(heat: ExpertHeat, width: int, marks: Mapping[Place, str] | None =
 def _cells(heat: ExpertHeat, layer: int, width: int, marks: Mapping[int, str]) -> Iterator[Cell]:
     row = heat.rates[layer]
     resident = heat.resident[layer] if heat.resident is not None else [False] * len(row)
-    together = -(-len(row) // width)
+    together = _num_together(len(row), width)
     starts = range(0, len(row), together)
     sums = [sum(row[start : start + together]) for start in starts]
     largest = max([*sums, 1e-9])

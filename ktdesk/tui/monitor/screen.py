@@ -20,7 +20,7 @@ from ktdesk.server_records import ServerRecord
 from ktdesk.tui.markdown.harmless import harmless
 from ktdesk.tui.monitor.card_graphs import CardGraphs
 from ktdesk.tui.monitor.graph import Graph
-from ktdesk.tui.monitor.heat_map import HeatMap
+from ktdesk.tui.monitor.heat_map import HeatMap, legend_words
 from ktdesk.tui.monitor.placing_words import card_content, exchanges_content, marks_of
 from ktdesk.tui.monitor.server_graphs import ServerGraphs
 from ktdesk.tui.place_screen import PlaceScreen
@@ -49,7 +49,7 @@ class MonitorScreen(PlaceScreen):
         #all { height: 1fr; }
         #limit { height: auto; padding: 0 1; text-style: bold; }
         .graphs { height: 4; }
-        #facts, #words, #placing { height: auto; padding: 0 1; }
+        #facts, #words, #placing, #legend { height: auto; padding: 0 1; }
         #facts { margin-top: 1; }
         #words { margin-top: 1; text-style: bold; }
         &.-narrow .graphs { height: auto; layout: vertical; }
@@ -77,6 +77,7 @@ class MonitorScreen(PlaceScreen):
             yield Static(id="facts", markup=False)
             yield Static(id="words", markup=False)
             yield Static(id="placing", markup=False)
+            yield Static(id="legend", markup=False)
             yield HeatMap(id="heat")
 
     @property
@@ -140,7 +141,7 @@ class MonitorScreen(PlaceScreen):
         """What was there is no more: numbers of before would pass for those of now."""
         for graph in self.query(Graph):
             graph.add(0.0, "-")
-        for name in ("#facts", "#words", "#placing"):
+        for name in ("#facts", "#words", "#placing", "#legend"):
             self.query_one(name, Static).update("")
         heat_map = self.query_one(HeatMap)
         heat_map.heat, heat_map.marks = ExpertHeat(), {}
@@ -150,6 +151,7 @@ class MonitorScreen(PlaceScreen):
         self.query_one("#words", Static).update(heat_words(heat) if heat.rates else "")
         better, rooms = await asyncio.to_thread(lambda: (better_placing(heat), rooms_of_a_card(heat)))
         placing.update("" if self._watcher is None else self._placing(heat, better, rooms, self._watcher.record))
+        self.query_one("#legend", Static).update(legend_words(heat, heat_map.size.width) if heat.rates else "")
         heat_map.heat, heat_map.marks = heat, marks_of(better)
 
     def _placing(self, heat: ExpertHeat, better: Placing | None, rooms: list[Room], record: ServerRecord) -> Content:

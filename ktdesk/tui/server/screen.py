@@ -33,7 +33,8 @@ ACTIONS = {
     "copy": "Copy",
     "next": "Next client",
 }
-ENDS = "It finishes the answers that it gives, for ten seconds at most."
+OTHER_ENDS = "It finishes the answers that it gives, for ten seconds at most."
+OWN_ENDS = "An answer to this app ends at once; those to other clients get up to ten seconds."
 
 
 class ActionButton(Button):
@@ -154,6 +155,7 @@ class ServerScreen(PlaceScreen):
         record = self.ktdesk.link.record
         if record is not None:
             self.query_one(OtherServers).ending.add(record.pid)
+            self.notify(OWN_ENDS, title=f"{record.model} on port {record.port} is stopped", markup=False)
             self.ktdesk.change_link(lambda link: link.stop_server())
 
     def action_start(self) -> None:
@@ -190,7 +192,7 @@ class ServerScreen(PlaceScreen):
         others, record = self.query_one(OtherServers), event.record
         others.ending.add(record.pid)
         others.show(others.records)
-        self.notify(ENDS, title=f"{record.model} on port {record.port} is stopped", markup=False)
+        self.notify(OTHER_ENDS, title=f"{record.model} on port {record.port} is stopped", markup=False)
         if not await asyncio.to_thread(self.ktdesk.link.stop_other, record):
             self.tell(
                 f"{record.model} on port {record.port} does not end.",

@@ -127,6 +127,7 @@ def test_server_stops_and_starts_again(link: FakeLink) -> None:
         link.done.clear()
         await pilot.press("s")
         await until(pilot, lambda: "stop" in link.done)
+        await until(pilot, lambda: "An answer to this app ends at once" in " ".join(shown(pilot.app).split()))
         await until(pilot, lambda: "my-moe: it was stopped here. Start again loads it." in shown(pilot.app))
         assert "○ my-moe was stopped" in shown(pilot.app)
         await click(pilot, "#start", lambda: "anew /models/my-moe.gguf" in link.done)
@@ -220,6 +221,7 @@ def test_exchanges_with_the_accelerator_are_listed_and_marked(link: FakeLink, mo
         assert "A blk.1:1 47.37 % a blk.1:3 0.00 %" in text
         assert "`ktdesk profile show use/my-moe`" in text
         assert "1 BAba" in text
+        assert "Rows: layers. Columns: experts. · ░ ▒ ▓ █ a fifth to all of the row's most" in text
 
     drive(make_app(link), script, (120, 50))
 

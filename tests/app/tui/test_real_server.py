@@ -135,7 +135,7 @@ def test_a_link_tells_how_the_server_is_from_start_to_end(talker: Path, tmp_path
     assert link.look() == stopped
     seen = other.look()
     assert (seen.stage, seen.was_told) == ("gone", True)
-    assert seen.reason == "it was told to stop, by `ktdesk stop` or another program"
+    assert seen.reason == "it was told to stop: by the app, `ktdesk stop` or another program"
     with pytest.raises(ServerGoneError):
         list(ChatStream(ready.url, None, body))
 
