@@ -11,6 +11,8 @@ from ktdesk.tui.chat.composer import Composer
 from ktdesk.tui.chat.conversation_list import ConversationList
 from ktdesk.tui.chat.conversation_questions import ask_import, ask_tags, ask_title, export, import_into, may_delete
 from ktdesk.tui.chat.transcript import Transcript
+from ktdesk.tui.chat.welcome import Welcome, last_words_of
+from ktdesk.tui.keys import KEYS
 
 if TYPE_CHECKING:
     from ktdesk.conversations.messages import Conversation
@@ -43,6 +45,22 @@ class ConversationJobs:
                 listed.show(session.store.summaries(sought[1:] or None), open_id)
 
         screen.kept(fill)
+
+    def show_last(self) -> None:
+        """Before anything is said: where the conversation of last time is."""
+        screen = self._screen
+        if screen.has_conversation or not (screen.ktdesk.settings.data_folder / "conversations.db").exists():
+            return
+
+        def look() -> None:
+            store = screen.session.store
+            for newest in store.summaries(limit=1):
+                conversation = store.load(newest.conversation_id)
+                if conversation is not None:
+                    key = screen.ktdesk.bound_keys.get("chat.list", KEYS["chat.list"].key)
+                    screen.query_one(Welcome).last = last_words_of(conversation, key)
+
+        screen.kept(look)
 
     def show_list(self) -> None:
         """Goes there, or hides it."""

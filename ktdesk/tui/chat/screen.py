@@ -91,6 +91,7 @@ class ChatScreen(PlaceScreen):
         self.watch(self.app, "link_state", self._link_changed)
         self.query_one(ConversationList).set_class(self.app.size.width >= WIDE, "-shown")
         self.call_after_refresh(self.conversations.refill)
+        self.call_after_refresh(self.conversations.show_last)
 
     def on_unmount(self) -> None:
         """An answer that comes is stopped, and kept as far as it came."""
@@ -286,6 +287,7 @@ class ChatScreen(PlaceScreen):
         shown = self.session.shown
         self.query_one("#main").set_class(not shown, "-empty")
         transcript.follows = transcript.follows and keep_place if keep_place else True
+        self.query_one(Welcome).last = ""  # of before this conversation, and of one that may be deleted
         transcript.show(shown)
         self.show_title()
         self.show_doing("")

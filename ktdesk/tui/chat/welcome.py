@@ -14,6 +14,7 @@ from textual.widgets import Button, Static
 from ktdesk.tui.markdown.harmless import harmless
 
 if TYPE_CHECKING:
+    from ktdesk.conversations.messages import Conversation
     from ktdesk.model_link import LinkState
 
 
@@ -25,6 +26,7 @@ class Welcome(Middle):
         Static { text-align: center; width: 100%; height: auto; }
         #welcome-title { color: $primary; text-style: bold; }
         #welcome-text { color: $foreground 75%; margin: 1 4; }
+        #welcome-last { color: $foreground 75%; margin: 0 4; display: none; }
         Center { height: auto; }
         Button { display: none; margin-top: 1; }
         &.-none Button, &.-failed Button { display: block; }
@@ -33,6 +35,8 @@ class Welcome(Middle):
     }
     """
     link: reactive[LinkState | None] = reactive(None)
+    last: reactive[str] = reactive("")
+    """Where the last conversation is, in words."""
 
     class Chosen(Message):
         def __init__(self, step: str) -> None:
@@ -42,6 +46,7 @@ class Welcome(Middle):
     def compose(self) -> ComposeResult:
         yield Static("ktdesk", id="welcome-title")
         yield Static(id="welcome-text", markup=False)
+        yield Static(id="welcome-last", markup=False)
         with Center():
             yield Button("Start it again", name="reload", id="reload", variant="primary")
         with Center():
@@ -61,10 +66,23 @@ class Welcome(Middle):
             self.set_class(stage == name or (name == "failed" and stage == "gone"), f"-{name}")
         self.query_one("#welcome-text", Static).update(harmless(welcome_text(state)))
 
+    def watch_last(self, words: str) -> None:
+        shown = self.query_one("#welcome-last", Static)
+        shown.display = bool(words)
+        shown.update(harmless(words))
+
     @on(Button.Pressed)
     def _choose(self, event: Button.Pressed) -> None:
         event.stop()
         self.post_message(self.Chosen(str(event.button.name)))
+
+
+def last_words_of(conversation: Conversation, key: str) -> str:
+    """For who opens the app anew. key: the one that lists the conversations."""
+    path = conversation.path
+    is_cut = bool(path) and path[-1].role == "assistant" and path[-1].state != "done"
+    cut = " Its last answer was cut; what came of it is kept." if is_cut else ""
+    return f"Last time: “{conversation.title}”.{cut} {key}, then Enter, opens it."
 
 
 def welcome_text(state: LinkState | None) -> str:

@@ -298,6 +298,17 @@ def test_a_server_that_is_stopped_here_ends_the_answer_at_once_and_says_so() -> 
         drive(make_app(link), script, (120, 30))
     assert kept()[0].path[1].content == "half an "
 
+    async def look_again(pilot: Pilot[None]) -> None:
+        told = "Last time: “x”. Its last answer was cut; what came of it is kept. ctrl+l, then Enter, opens it."
+        await until(pilot, lambda: told in " ".join(shown(pilot.app).split()))
+        await pilot.press("ctrl+l", "enter")
+        await until(pilot, lambda: "half an" in shown(pilot.app))
+        await pilot.press("ctrl+n")
+        await until(pilot, lambda: "No model is loaded" in shown(pilot.app))
+        assert "Last time" not in shown(pilot.app)
+
+    drive(make_app(FakeLink()), look_again, (120, 30))
+
 
 def test_a_server_that_was_told_to_stop_elsewhere_may_finish_its_answer() -> None:
     async def script(pilot: Pilot[None]) -> None:
