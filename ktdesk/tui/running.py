@@ -39,5 +39,7 @@ def _end_reading(app: KtdeskApp) -> None:
 def _check_terminal() -> None:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("the app needs a terminal; `ktdesk --help` lists what works without one")
+    if not sys.stderr.isatty():
+        raise UsageError("the app draws on standard error, which is not a terminal: open it without `2>`")
     if os.environ.get("TERM", "dumb") == "dumb":
         raise UsageError("this terminal (TERM=dumb) cannot show the app: `ktdesk chat MODEL` works on any")

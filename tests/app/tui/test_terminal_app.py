@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import pty
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,6 +21,7 @@ from trials import measured_machine
 from ktdesk.conversations.store import FILE, ConversationStore
 from ktdesk.server_records import ServerRecord, running_servers, stop_server, write_record
 from ktdesk.settings import Settings
+from ktdesk.starting import PROGRAM
 from ktdesk.ui_benchmark.terminal import AppInTerminal
 from ktdesk_wizard.download.journal import read_journal
 from ktdesk_wizard.store.models import JOURNAL_SUFFIX
@@ -55,6 +59,19 @@ def test_it_leaves_the_terminal_as_it_was_when_it_is_told_to_end(app: AppInTermi
     os.kill(app.pid, number)
     assert app.wait() == 128 + number
     assert left_as_found(app)
+
+
+def test_it_says_so_where_standard_error_is_no_terminal(tmp_path: Path) -> None:
+    terminal, inner = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm-256color", "KTDESK_HOME": str(tmp_path)}
+    command = [sys.executable, "-c", PROGRAM]
+    ended = subprocess.run(command, stdin=inner, stdout=inner, stderr=subprocess.PIPE, env=environment, timeout=60)
+    os.close(inner)
+    os.close(terminal)
+    assert ended.returncode == 2
+    assert ended.stderr.decode().splitlines() == [
+        "ktdesk: error: the app draws on standard error, which is not a terminal: open it without `2>`"
+    ]
 
 
 def test_it_does_not_outlive_its_terminal(app: AppInTerminal) -> None:
