@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 MARGIN, SCROLL_BAR = 1, 2
 """Beside the text."""
+MEASURING_MENDS = ("not-measured", "old-measurement", "busy-measurement", "hurried-measurement")
+"""Findings that are left out while it is measured: there is nothing to do about them."""
 
 
 class MachineButton(Button):
@@ -63,7 +65,7 @@ class MachinePane(StepPane):
     def show(self, facts: MachineFacts, findings: Sequence[Finding], *, is_measuring: bool) -> None:
         self.query_one("#machine-facts", Static).update(machine_content(facts, is_measuring=is_measuring))
         self.query_one("#help-title", Static).update("What would help")
-        self._findings = findings
+        self._findings = [each for each in findings if not (is_measuring and each.id in MEASURING_MENDS)]
         self.on_resize()
 
     def on_resize(self) -> None:

@@ -151,6 +151,8 @@ def test_measuring_is_shown_waited_for_and_done_without(demo: Path, monkeypatch:
 
     async def script(pilot: Pilot[None]) -> None:
         await until(pilot, lambda: "measured: each type of weights, 40% in" in shown(pilot.app))
+        await until(pilot, lambda: "What would help" in shown(pilot.app))
+        assert "was not measured" not in shown(pilot.app)
         await choose(pilot, "demo")
         await until(pilot, lambda: "measured: each type of weights, 40% in" in shown(pilot.app))
         await pilot.press("enter")
@@ -163,6 +165,7 @@ def test_measuring_is_shown_waited_for_and_done_without(demo: Path, monkeypatch:
         setup_screen(pilot).go("machine")
         await until(pilot, lambda: "not measured: speeds are " in shown(pilot.app) and measuring.is_left)
         assert "Measure again" in shown(pilot.app)
+        assert "was not measured" in shown(pilot.app)
 
     drive(make_app(link, first_place="setup"), script)
     assert not (home() / "measured.json").exists()
