@@ -57,6 +57,7 @@ class SettingsScreen(PlaceScreen):
         #choices Label { width: 44; height: 3; content-align: left middle; }
         #choices Select { width: 30; }
         #choices Input { width: 30; }
+        #choices .state { width: auto; height: 3; content-align: left middle; }
         #file { color: $foreground 60%; height: auto; }
         #keys { height: 1fr; min-height: 8; margin: 1 2 0 2; }
         &.-narrow #choices Label { width: 24; }
@@ -88,6 +89,7 @@ class SettingsScreen(PlaceScreen):
                     with Horizontal():
                         yield Label(text)
                         yield SettingSwitch(getattr(now, name), id=name)
+                        yield Static(_state_words(getattr(now, name)), id=f"{name}-state", classes="state")
                 with Horizontal():
                     yield Label("Pictures a second of a streaming answer")
                     yield PaceInput(f"{now.renders_per_second:g}", type="number", id="renders_per_second")
@@ -116,6 +118,7 @@ class SettingsScreen(PlaceScreen):
     @on(Switch.Changed)
     def _change_switch(self, event: Switch.Changed) -> None:
         name = event.switch.id
+        self.query_one(f"#{name}-state", Static).update(_state_words(event.value))
         if name in SWITCHES and event.value != getattr(self.ktdesk.preferences, name):
             self.ktdesk.change_preferences(**{name: event.value})
 
@@ -157,3 +160,8 @@ class SettingsScreen(PlaceScreen):
             bound[name] = key
         self.ktdesk.change_preferences(keys=bound)
         self._fill(self.query_one(KeyTable))
+
+
+def _state_words(is_on: bool) -> str:
+    """Beside a switch: without colours, both its states are greys."""
+    return "on" if is_on else "off"
