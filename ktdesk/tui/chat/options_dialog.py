@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from textual import on
 from textual.app import ComposeResult
-from textual.containers import Grid, Horizontal
+from textual.containers import Grid, Horizontal, Vertical, VerticalScroll
 from textual.widgets import Button, Input, Label, Select, Static, TextArea
 
 from ktdesk.errors import UsageError
@@ -44,6 +44,9 @@ class ChatOptionsDialog(Dialog[ChatOptions]):
         .pair { height: 3; }
         .pair Label { width: 26; height: 3; margin: 0; content-align: left middle; }
         .pair Select { width: 1fr; }
+        #fields { height: auto; max-height: 100%; }
+        #bottom { dock: bottom; height: auto; }
+        #bottom .dialog-buttons { margin-top: 0; }
         #problem { color: $error; height: auto; }
         &.-narrow Grid { grid-size: 1; }
         &.-medium Grid { grid-size: 2; }
@@ -61,6 +64,13 @@ class ChatOptionsDialog(Dialog[ChatOptions]):
         self.query_one("#system").focus(scroll_visible=False)
 
     def compose_body(self) -> ComposeResult:
+        with VerticalScroll(id="fields", can_focus=False):
+            yield from self._fields()
+        with Vertical(id="bottom"):
+            yield Static(id="problem", markup=False)
+            yield buttons(Button("Cancel", id="cancel"), Button("Take", id="take", variant="primary"))
+
+    def _fields(self) -> ComposeResult:
         yield Label("System prompt: what the model is told first")
         yield _text_field(self._now.system, "system")
         with Horizontal(classes="pair"):
@@ -85,8 +95,6 @@ class ChatOptionsDialog(Dialog[ChatOptions]):
         with Horizontal(classes="pair"):
             yield Label("Keep as a preset named")
             yield Input(id="preset-name", placeholder="leave empty to keep none")
-        yield Static(id="problem", markup=False)
-        yield buttons(Button("Cancel", id="cancel"), Button("Take", id="take", variant="primary"))
 
     @on(Select.Changed, "#preset")
     def _fill_in(self, event: Select.Changed) -> None:

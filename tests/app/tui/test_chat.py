@@ -224,6 +224,7 @@ def test_options_of_a_chat_are_sent_kept_and_saved_as_a_preset() -> None:
         await ready(pilot)
         await pilot.press("f8")
         await until(pilot, lambda: pilot.app.screen.query("#system"))
+        await until(pilot, lambda: "Cancel" in shown(pilot.app) and "Take" in shown(pilot.app))
         dialog = pilot.app.screen
         dialog.query_one("#system").load_text("Be brief.")  # type: ignore[attr-defined]
         dialog.query_one("#temperature", Input).value = "hot"
@@ -237,7 +238,7 @@ def test_options_of_a_chat_are_sent_kept_and_saved_as_a_preset() -> None:
         await say(pilot, "x")
         await answered(pilot, "Hello")
 
-    server = chat(script, HELLO, size=(100, 50))
+    server = chat(script, HELLO, size=(100, 30))
     assert server.asked[0]["messages"][0] == {"role": "system", "content": "Be brief."}
     assert server.asked[0]["temperature"] == 0.25
     assert "top_p" not in server.asked[0]

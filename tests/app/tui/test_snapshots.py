@@ -127,7 +127,7 @@ def test_options_of_a_chat(snap_compare: Compare, size: tuple[int, int]) -> None
         await pilot.press("f8")
         await until(pilot, lambda: "System prompt" in shown(pilot.app) or "Preset" in shown(pilot.app))
         await settle(pilot)
-        pilot.app.screen.query_one(".dialog").scroll_home(animate=False, immediate=True)  # the cursor scrolls, at times
+        pilot.app.screen.query_one("#fields").scroll_home(animate=False, immediate=True)  # the cursor scrolls, at times
 
     compare(snap_compare, FakeLink(READY), size, script)
 
