@@ -69,7 +69,7 @@ def make_app(host: ModelHost, settings: ServerSettings, metrics: Metrics) -> ASG
         app.add_middleware(
             CORSMiddleware, allow_origins=settings.cors_origins, allow_methods=["*"], allow_headers=["*"]
         )
-    return Guard(Counted(JsonBodies(app), metrics), settings)
+    return Guard(JsonBodies(Counted(app, metrics)), settings)
 
 
 def _tell_failures(app: FastAPI) -> None:

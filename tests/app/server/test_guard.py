@@ -93,9 +93,14 @@ def test_a_model_s_name_is_no_path(client: httpx.Client) -> None:
 def test_metrics_are_counted_by_route(client: httpx.Client) -> None:
     client.get("/health")
     client.get("/no/such/page", headers=KEY)
+    client.post("/no/such/page", headers=KEY)
+    posted = ("/v1/chat/completions", "/v1/messages", "/api/generate", "/tokenize", "/ktdesk/tokens")
+    for path in posted:
+        client.post(path, content="{", headers=KEY)
     text = client.get("/metrics", headers=KEY).text
     assert 'ktdesk_http_requests_total{route="/health",status="200"}' in text
-    assert 'route="other",status="404"' in text
+    assert 'route="other",status="404"} 2' in text
+    assert [path for path in posted if f'route="{path}",status="400"' not in text] == []
     assert "ktdesk_answer_tokens_total" in text
 
 
