@@ -193,8 +193,10 @@ def _elsewhere(error: Exception, context: typer.Context | None) -> str:
 
 def _refuse(error: Exception) -> int:
     """Of a command line that cannot be parsed."""
+    from ktdesk.refusal_words import in_own_words
+
     context = getattr(error, "ctx", None)
-    message = str(error.format_message())  # type: ignore[attr-defined]
+    message = in_own_words(str(error.format_message()))  # type: ignore[attr-defined]
     path = context.command_path if context is not None else "ktdesk"
     tell_error(f"{message.rstrip('.')}{_elsewhere(error, context)}; see '{path} --help'")
     return ExitCode.USAGE

@@ -34,6 +34,11 @@ class LoadedEngine(Protocol):
         ...
 
     @property
+    def can_have_more_context(self) -> bool:
+        """The model was trained for more than it has now."""
+        ...
+
+    @property
     def tokenizer(self) -> Tokenizer: ...
 
     @property

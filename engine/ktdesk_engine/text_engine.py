@@ -71,6 +71,11 @@ class TextEngine(ABC):
     _is_closed: bool = False
 
     @property
+    def can_have_more_context(self) -> bool:
+        """The model was trained for more than it has now."""
+        return self.context < self.file.hparams().integer("context_length", self.context, minimum=1)
+
+    @property
     @abstractmethod
     def runner(self) -> AnswerRunner: ...
 
@@ -157,9 +162,10 @@ class TextEngine(ABC):
         request = replace(request, token_ids=tuple(self._checked_ids(request.token_ids)))
         self._checked_ids([token_id for token_id, _ in request.sampling.logit_bias], "logit_bias")
         if len(request.token_ids) >= self.context:
+            advice = "shorten the prompt" + (", or give a larger --context" if self.can_have_more_context else "")
             raise ContextOverflowError(
                 f"the prompt has {len(request.token_ids)} tokens, and the context of {self.context} must hold the "
-                "answer too: shorten the prompt, or give a larger --context"
+                f"answer too: {advice}"
             )
         return Answer(request, self.tokenizer, self.context)
 

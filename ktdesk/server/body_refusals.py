@@ -7,6 +7,7 @@ from typing import Any
 
 from fastapi.exceptions import RequestValidationError
 
+from ktdesk.refusal_words import in_own_words
 from ktdesk.server.errors import Refusal
 
 KIND = "invalid_request_error"
@@ -46,7 +47,7 @@ def _of_one_parameter(error: RequestValidationError) -> Sequence[Any]:
 def _told(found: Sequence[Any]) -> str:
     messages = dict.fromkeys(str(one["msg"]) for one in found)
     first, *others = messages
-    return " or".join([first, *(message.removeprefix("Input should be") for message in others)])
+    return in_own_words(" or".join([first, *(message.removeprefix("Input should be") for message in others)]))
 
 
 def _dotted(error: Any, body: object) -> str:

@@ -172,9 +172,10 @@ class ServedModel:
         if limit is not None and num_tokens > limit:
             raise ContextOverflowError(f"the prompt has {num_tokens} tokens, and this server takes at most {limit}")
         if num_tokens >= self.context:
+            more = ", or give a larger --context at the start" if self.engine.can_have_more_context else ""
             raise ContextOverflowError(
                 f"the prompt has {num_tokens} tokens, and the context of {self.context} must hold the answer too: "
-                "shorten the prompt, or give a larger --context at the start"
+                f"shorten the prompt{more}"
             )
 
     def _request(

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
 import openai
 import pytest
-from serving import RunningServer
+from serving import RunningServer, running_server
+
+from ktdesk.server.settings import ServerSettings
+from ktdesk_engine.config import EngineConfig
 
 HI: list[Any] = [{"role": "user", "content": "the cat"}]
 WEATHER: Any = {
@@ -202,6 +207,9 @@ def test_a_body_that_is_no_json_is_called_so(served: RunningServer) -> None:
         (b'{"seed": 1' + b"0" * 5000 + b"}", "numbers of less than 4,300 digits"),
         (b'{"messages": "\xff"}', "JSON in UTF-8"),
         (b"{}", "messages: Field required"),
+        (b'{"messages": []}', "messages: must not be empty"),
+        (b'{"messages": [{"role": "user", "content": "x"}], "max_tokens": 1.5}', "max_tokens: must be a whole number"),
+        (b'{"messages": [{"role": "user", "content": "x"}], "top_p": 2}', "top_p: must be at most 1"),
         (b'{"messages": [{"role": "user", "content": "x"}], "stop": 5}', "stop: Input should be a valid string or a"),
         (b'{"messages": [{"role": "user", "content": "x"}], "stop": ["a", 5]}', "stop.1: Input should be a valid str"),
     ],
@@ -210,3 +218,17 @@ def test_a_body_that_cannot_be_read_is_told_why(served: RunningServer, content: 
     answer = httpx.post(f"{served.url}/v1/chat/completions", content=content, timeout=60)
     assert answer.status_code == 400
     assert told in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("context", "advice"), [(None, "shorten the prompt"), (64, "give a larger --context at the start")]
+)
+def test_a_larger_context_is_advised_only_where_the_model_can_have_it(
+    tiny_model: Callable[[str], Path], context: int | None, advice: str
+) -> None:
+    config = EngineConfig(compute="int8", num_threads=1, context=context)
+    start = contextmanager(running_server)
+    with start(tiny_model("llama-moe"), ServerSettings(port=0, finish_seconds=1), config) as server:
+        answer = httpx.post(f"{server.url}/v1/completions", json={"prompt": "a b " * 500}, timeout=60)
+        assert answer.status_code == 400
+        assert answer.json()["error"]["message"].endswith(advice)
