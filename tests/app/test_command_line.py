@@ -189,6 +189,8 @@ def test_ctrl_c_ends_with_130_and_without_words(ktdesk: RunKtdesk, monkeypatch: 
         (("plan", "MODEL", "--sequences", "0"), "--sequences must be at least 1: 0"),
         (("plan", "MODEL", "--device", "tpu"), "--device must be one of"),
         (("serve", "MODEL", "--parallel", "0"), "--parallel must be at least 1: 0"),
+        (("serve", "MODEL", "--parallel", "1000000"), "--parallel must be at most 1024: 1000000;"),
+        (("plan", "MODEL", "--context", "1e6"), "'--context': must be a whole number;"),
         (("serve", "MODEL", "--max-waiting", "-1"), "--max-waiting must be at least 0: -1"),
         (("serve", "MODEL", "--max-wait", "0"), "--max-wait must be above 0: 0"),
         (("bench", "--kernels", "--repeat", "0"), "'--repeat'"),

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from ktdesk_engine.errors import ConfigError
 
+MOST_RUNNING = 1024
+"""Each has its place in the cache and its share of every step."""
+
 
 @dataclass(frozen=True)
 class SchedulerLimits:
@@ -24,6 +27,11 @@ class SchedulerLimits:
         for name, lowest in (("max_running", 1), ("max_waiting", 0)):
             if getattr(self, name) < lowest:
                 raise ConfigError(f"{name} must be at least {lowest}: {getattr(self, name)}")
+        if self.max_running > MOST_RUNNING:
+            raise ConfigError(
+                f"max_running must be at most {MOST_RUNNING}: {self.max_running}; each takes its part of the cache, "
+                "and others wait in the queue"
+            )
         if self.max_stall_ms <= 0:
             raise ConfigError(f"max_stall_ms must be above 0: {self.max_stall_ms}")
         if self.max_wait_seconds is not None and self.max_wait_seconds <= 0:
