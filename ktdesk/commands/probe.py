@@ -54,15 +54,24 @@ def _measure(facts: MachineFacts, data_folder: Path) -> None:
     """Kept whole, or not at all where it is stopped."""
     from ktdesk.terminal import Progress, tell
     from ktdesk_wizard.probe.measurement import check_can_be_kept, measure, save_measurement
+    from ktdesk_wizard.probe.measuring_turn import measuring_turn
 
     check_can_be_kept(data_folder)
-    progress = Progress()
-    progress.step("measuring memory and processor, for less than a minute")
+    progress, wait_told = Progress(), False
+
+    def waiting() -> None:
+        nonlocal wait_told
+        if not wait_told:
+            progress.step("another ktdesk measures this machine: waiting for what it finds")
+        wait_told = True
+
     try:
-        measurement = measure(facts, advance=lambda share: progress.tell(f"{share:4.0%}"))
+        with measuring_turn(data_folder, waiting) as is_done:
+            if not is_done:
+                progress.step("measuring memory and processor, for less than a minute")
+                save_measurement(measure(facts, advance=lambda share: progress.tell(f"{share:4.0%}")), data_folder)
     except (KeyboardInterrupt, SystemExit):
         progress.erase()
         tell("stopped: nothing of this measurement is kept; an earlier one stays")
         raise
     progress.erase()
-    save_measurement(measurement, data_folder)

@@ -72,6 +72,7 @@ class Machine:
     def measure(self) -> None:
         """On all cores, for about half a minute. What was left is not kept."""
         from ktdesk_wizard.probe.measurement import check_can_be_kept, measure, save_measurement
+        from ktdesk_wizard.probe.measuring_turn import measuring_turn
 
         assert self.facts is not None
         folder, is_left = self._settings.data_folder, self._is_left
@@ -86,8 +87,9 @@ class Machine:
 
         try:
             check_can_be_kept(folder)
-            with self._lock:
-                save_measurement(measure(self.facts, check, advance), folder)
+            with self._lock, measuring_turn(folder, lambda: check("another ktdesk measures it")) as is_done:
+                if not is_done:
+                    save_measurement(measure(self.facts, check, advance), folder)
         except MeasuringLeftError:
             pass
         finally:

@@ -35,6 +35,7 @@ from ktdesk_wizard.probe.measurement import (
     save_measurement,
     with_measurement,
 )
+from ktdesk_wizard.probe.measuring_turn import measuring_turn
 from ktdesk_wizard.probe.probe import probe
 from ktdesk_wizard.prove.compare import Compared, compared, moment_note
 from ktdesk_wizard.prove.run import MeasuredRun, engine_build
@@ -239,7 +240,12 @@ class Work:
 
     def _measure_and_keep(self, facts: MachineFacts) -> None:
         check_can_be_kept(self._data_folder)
-        save_measurement(measure(facts, advance=self._measured_so_far), self._data_folder)
+        with measuring_turn(self._data_folder, self._waits_to_measure) as is_done:
+            if not is_done or not is_measured(with_measurement(facts, self._data_folder)):
+                save_measurement(measure(facts, advance=self._measured_so_far), self._data_folder)
+
+    def _waits_to_measure(self) -> None:
+        self._watcher.advance("measure", 0, 0, "samples", "waiting for another ktdesk that measures this machine")
 
     def _plan(self) -> Done:
         """With the context of the interrupted setup, where there was one: what was confirmed stays."""
