@@ -69,6 +69,7 @@ def test_what_a_run_saw_of_a_faster_machine_takes_the_place_of_what_was_measured
     said = raise_ceilings(facts, tmp_path, 90e9, 0.9e12)
     assert said is not None
     assert "3.0 times" in said
+    assert ": 90.0 GB/s and 1.00 T a second now, 30.0 GB/s and 1.00 T a second then;" in said
     known = with_measurement(facts, tmp_path)
     assert (known.memory.read_bytes_s.value, known.cpu.peak_ops_s.value) == (90e9, 1e12)
 

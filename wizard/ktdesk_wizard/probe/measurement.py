@@ -245,8 +245,8 @@ def raise_ceilings(facts: MachineFacts, folder: Path, read_bytes_s: float, byte_
         return None
     save_measurement(replace(higher, date=datetime.now(timezone.utc).strftime(DATE)), folder)
     return (
-        f"this machine did {gain:.1f} times of what was measured of it on {found.date} UTC ({_ceilings(higher)}, then "
-        f"{_ceilings(found)}): plans count with that from now on; `ktdesk probe --measure` measures all of it again"
+        f"this machine now does {gain:.1f} times what was measured on {found.date} UTC: {_ceilings(higher)} now, "
+        f"{_ceilings(found)} then; plans count with the new figures, and `ktdesk probe --measure` measures all again"
     )
 
 
