@@ -82,8 +82,8 @@ def _speeds(plan: Plan, explain: bool) -> Iterator[str]:
             if prediction.correction:
                 yield f"  corrected: {prediction.correction}"
     unknown = [p.basis for p in (plan.prefill, plan.decode, plan.decode_deep) if p.tok_s is None]
-    for reason in dict.fromkeys(unknown):
-        yield from filled(f"{reason[:1].upper()}{reason[1:]}.")
+    if unknown:  # the first names all that the others lack, and what to do is the same
+        yield from filled(f"{unknown[0][:1].upper()}{unknown[0][1:]}.")
     if plan.decode.lanes:
         yield from filled(f"From: {plan.decode.basis}.")
 

@@ -25,8 +25,9 @@ from ktdesk_wizard.plan.corrections import NO_EXPERIENCE, Experience
 from ktdesk_wizard.plan.model import model_of_file
 from ktdesk_wizard.plan.offers import Offer
 from ktdesk_wizard.plan.plan import MEMORY, Plan, Rejected
-from ktdesk_wizard.plan.planner import make_plan
+from ktdesk_wizard.plan.planner import NOT_MEASURED, make_plan
 from ktdesk_wizard.plan.quantization import checked_quantization, requantized
+from ktdesk_wizard.plan.speed import MEASURE_IT
 from ktdesk_wizard.plan.ways import Way, ways_to_compute
 from ktdesk_wizard.plan.wishes import Wishes, engine_abilities
 from ktdesk_wizard.probe.facts_json import read_machine, read_what_if
@@ -36,6 +37,12 @@ from ktdesk_wizard.probe.probe import probe
 from ktdesk_wizard.prove.run import engine_build
 from ktdesk_wizard.prove.store import load_runs
 from ktdesk_wizard.store.models import find_models, stored_models
+
+MEASURE_IT_THERE = "a file of `ktdesk probe --measure --json`, written on that machine, has it"
+NOT_MEASURED_THERE = (
+    "speeds are not from measurements of that machine: a file of `ktdesk probe --measure --json`, written there, has "
+    "them"
+)
 
 
 @dataclass(frozen=True)
@@ -99,6 +106,21 @@ class Question:
 
 
 def planned(model: str, question: Question, settings: Settings) -> Planned:
+    found = _planned_here(model, question, settings)
+    return found if question.what_if is None else replace(found, plan=_for_another_machine(found.plan))
+
+
+def _for_another_machine(plan: Plan) -> Plan:
+    """What is measured here is not of that machine."""
+
+    def told(text: str) -> str:
+        return text.replace(MEASURE_IT, MEASURE_IT_THERE).replace(NOT_MEASURED, NOT_MEASURED_THERE)
+
+    prefill, decode, deep = (replace(p, basis=told(p.basis)) for p in (plan.prefill, plan.decode, plan.decode_deep))
+    return replace(plan, prefill=prefill, decode=decode, decode_deep=deep, notes=tuple(map(told, plan.notes)))
+
+
+def _planned_here(model: str, question: Question, settings: Settings) -> Planned:
     check_named(model)
     facts = machine_facts(settings, question.what_if)
     abilities = engine_abilities()

@@ -219,7 +219,9 @@ def test_speeds_that_are_not_known_are_told_in_short_lines(
     facts.write_text(json_text(facts_to_json(captured_facts("container", tmp_path / "tree"))), encoding="utf-8")
     out = ktdesk("plan", tiny_model("qwen3moe"), "--what-if", facts).out
     assert len(re.findall(r"^(?:prefill|decode) .* unknown$", out, re.MULTILINE)) == 3
-    assert "`ktdesk probe --measure` measures it" in " ".join(out.split())
+    told = " ".join(out.split())
+    assert told.count("probe --measure") == 1
+    assert "`ktdesk probe --measure --json`, written on that machine, has it" in told
     lines = [line for line in out.splitlines() if str(tiny_model("qwen3moe")) not in line]
     assert max(map(len, lines)) <= 80
 

@@ -33,6 +33,7 @@ from ktdesk_wizard.plan.wishes import EngineAbilities, Wishes
 from ktdesk_wizard.probe.machine_facts import MachineFacts
 from ktdesk_wizard.probe.measurement import busy_note
 
+NOT_MEASURED = "speeds are not from measurements here: `ktdesk probe --measure` takes them"
 FALLBACK_CONTEXT = 4096
 """Where memory does not suffice for any: so that the plan can say what would be needed."""
 GIB = 2**30
@@ -106,7 +107,7 @@ def make_plan(
         decode=decode(min(SHORT_DEPTH, sizes.context)),
         decode_deep=decode(sizes.context),
         rejected=(*refused, *_rejected(model, sizes, wishes)),
-        notes=tuple(_notes(facts, model, wishes, abilities, placement, refused)),
+        notes=(*_notes(facts, model, wishes, abilities, placement, refused), *_looked_up(facts, prefill)),
         command=_command(model, sizes, wishes, placement),
     )
 
@@ -265,11 +266,15 @@ def _notes(
         yield f"{model.left_out_bytes / GIB:.1f} GiB for predicting the token after the next are left out"
     if facts.numa.balancing.value and len([n for n in facts.numa.nodes if n.num_cores]) > 1:
         yield "the system moves pages between nodes by itself: `sysctl kernel.numa_balancing=0` (root) stops that"
-    if facts.memory.read_bytes_s.value is None:
-        yield "speeds are not from measurements here: `ktdesk probe --measure` takes them"
     busy = busy_note(facts)
     if busy is not None:
         yield busy
+
+
+def _looked_up(facts: MachineFacts, prefill: Prediction) -> Iterator[str]:
+    """Where there are speeds. Where there are none, the prediction itself says how to get them."""
+    if facts.memory.read_bytes_s.value is None and prefill.tok_s is not None:
+        yield NOT_MEASURED
 
 
 def _command(model: PlannedModel, sizes: Sizes, wishes: Wishes, placement: Placement) -> tuple[str, ...]:

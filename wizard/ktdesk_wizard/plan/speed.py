@@ -18,6 +18,7 @@ from ktdesk_wizard.plan.model import EMBEDDING, PlannedModel, PlannedTensor
 from ktdesk_wizard.plan.plan import Lane, Prediction
 from ktdesk_wizard.probe.machine_facts import GpuFacts, LinkRate
 
+MEASURE_IT = "`ktdesk probe --measure` measures it, and --what-if takes it"
 DECODE_SHARE = (0.74, 0.98)
 """Of the read bandwidth, in decoding: threads wait for each other after every operation."""
 TILE_DECODE_SHARE = (0.42, 0.65)
@@ -272,8 +273,7 @@ def _pcie_lane(model: PlannedModel, share: GpuShare) -> Lane:
 
 
 def _unknown(what: str, missing: str) -> Prediction:
-    advice = "`ktdesk probe --measure` measures it, and --what-if takes it"
-    return Prediction(what, None, None, None, None, (), f"unknown: {missing} is not known; {advice}")
+    return Prediction(what, None, None, None, None, (), f"unknown: {missing} is not known; {MEASURE_IT}")
 
 
 def _sum(what: str, num_tokens: int, lanes: list[Lane], basis: str) -> Prediction:
