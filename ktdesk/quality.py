@@ -10,7 +10,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ktdesk.amounts import counted
 from ktdesk.errors import UsageError
+from ktdesk.eval_files import check_one_model
 from ktdesk.eval_journal import EvalJournal
 from ktdesk.eval_variants import Variant
 from ktdesk.json_output import json_text
@@ -70,6 +72,7 @@ def measure(
     what was measured, for a run that is stopped.
     """
     first = variants[0]
+    check_one_model([variant.path for variant in variants])
     exact = replace(EngineOptions(), compute="float32", threads=first.options.threads)
     with loaded_engine(first.path, exact, Engine.load) as reference:
         windows, num_tokens = _windows(reference, text, window, max_tokens)
@@ -103,7 +106,6 @@ def _report(
     journal: EvalJournal,
 ) -> Report:
     with loaded_engine(variant.path, variant.options, Engine.load) as tested:
-        _check_same_tokens(reference, tested)
         started = time.perf_counter()
         key = f"{variant.path.name}: {variant.name}, {tested.config.isa}"
         results = list(
@@ -130,15 +132,6 @@ def _compared(
         yield result
 
 
-def _check_same_tokens(reference: Engine, tested: Engine) -> None:
-    """UsageError where another file has other tokens: then it is another model."""
-    if reference.tokenizer.vocab_size != tested.tokenizer.vocab_size:
-        raise UsageError(
-            f"{tested.file.path} has {tested.tokenizer.vocab_size} tokens, and {reference.file.path} "
-            f"{reference.tokenizer.vocab_size}: only files of one model can be compared"
-        )
-
-
 def _windows(engine: Engine, text: Text, window: int, max_tokens: int | None) -> tuple[Sequence[Sequence[int]], int]:
     """And how many tokens of the text they hold."""
     if window > engine.context:
@@ -156,7 +149,7 @@ def _with_progress(results: Iterator[WindowResult], num_windows: int, how: str) 
     progress = Progress()
     started = time.monotonic()
     kl_sum, num_positions = 0.0, 0
-    progress.step(f"Comparing {num_windows} windows{how}")
+    progress.step(f"Comparing {counted(num_windows, 'window')}{how}")
     try:
         for done, result in enumerate(results, start=1):
             kl_sum += float(result.kl.sum())
@@ -208,11 +201,16 @@ def as_table(reports: Sequence[Report]) -> str:
     exact = first.quality.reference_perplexity
     return "\n".join(
         [
-            f"{on_one_line(first.text)}: {first.num_tokens:,} tokens in windows of {first.window}; against "
+            f"{on_one_line(first.text)}: {first.num_tokens:,} tokens in {_windows_text(first)}; against "
             f"{on_one_line(first.model.name)} computed exactly, perplexity {exact:.4f}",
             *lines,
         ]
     )
+
+
+def _windows_text(report: Report) -> str:
+    count = report.quality.num_windows
+    return "one window" if count == 1 else f"{count} windows of {report.window}"
 
 
 def _row(report: Report) -> tuple[str, ...]:
@@ -235,11 +233,11 @@ def _row(report: Report) -> tuple[str, ...]:
 def as_text(report: Report) -> str:
     """For people. Behind a plus-minus stands the standard error over the windows."""
     q = report.quality
-    windows = f"{q.num_windows} {'window' if q.num_windows == 1 else 'windows'} of {report.window}"
     how = f"{report.tested.compute}{_lossy(report.tested)} on {report.tested.isa}"
     lines = {
         "Model": f"{on_one_line(str(report.model))}: {how}, against exact",
-        "Text": f"{on_one_line(report.text)}: {report.num_tokens:,} tokens in {windows}, {report.seconds:.0f} s",
+        "Text": f"{on_one_line(report.text)}: {report.num_tokens:,} tokens in {_windows_text(report)}, "
+        f"{report.seconds:.0f} s",
         "Perplexity": f"{q.perplexity:.4f}, exact {q.reference_perplexity:.4f}",
         "KL divergence": f"mean {_figure(q.mean_kl)}{_plus_minus(q.mean_kl_error, _figure)}, "
         f"99th percentile {_figure(q.p99_kl)}, largest {_figure(q.max_kl)} nats",

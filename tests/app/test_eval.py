@@ -176,7 +176,8 @@ def test_a_text_that_is_not_there_is_refused(ktdesk: RunKtdesk, tiny_model: Tiny
     [
         (("--window", "513"), "--window 513: the context is 512 tokens"),
         (("--window", "1"), "--window"),
-        (("--max-tokens", "1"), "--max-tokens"),
+        (("--max-tokens", "1"), "'--max-tokens': must be at least 2;"),
+        (("--max-tokens", "1e6"), "'--max-tokens': must be a whole number;"),
         (("--compute", "float8"), "float8"),
         (("--isa", "sse9"), "sse9"),
     ],
@@ -261,6 +262,23 @@ def test_several_files_of_one_model_are_compared_with_the_first(
     assert variants[0]["mean_kl"] == 0
     assert variants[1]["mean_kl"] > 1e-6
     assert variants[1]["model"] == str(quantized)
+
+
+def test_files_of_several_models_are_refused_with_their_names(
+    ktdesk: RunKtdesk, text: Path, tiny_model: TinyModel
+) -> None:
+    one, other = tiny_model("llama-moe"), tiny_model("qwen3moe")
+    result = ktdesk("eval", one, other, "--text", text)
+    assert result.code == ExitCode.USAGE
+    assert f"{one} and {other} are not of one model" in result.error
+    assert "architecture llama and qwen3moe" in result.error
+    assert "Comparing" not in result.err
+
+
+def test_one_window_is_one_window(ktdesk: RunKtdesk, text: Path, quantized: Path) -> None:
+    result = ktdesk("eval", quantized, "--text", text, "--max-tokens", "20", "--compute", "int8,float32")
+    assert "Comparing 1 window as int8" in result.err
+    assert "20 tokens in one window; against" in result.out
 
 
 def test_a_run_that_was_stopped_goes_on_where_it_was(
