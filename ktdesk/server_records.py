@@ -96,9 +96,9 @@ def find_server(settings: Settings, name: str | None, advice: str = "") -> Serve
     found = [record for record in records if name in (None, str(record.port), record.model)]
     if len(found) == 1:
         return found[0]
-    shown = ", ".join(f"{record.port} ({record.model})" for record in records) or "none"
+    shown = ", ".join(f"{record.port} ({record.model})" for record in records)
     what = f"no server named {name!r} runs" if not found and name else f"say which server{advice}"
-    raise UsageError(f"{what if records else 'no server runs'}; running: {shown}")
+    raise UsageError(f"{what}; running: {shown}" if records else "no server runs")
 
 
 def find_log(settings: Settings, name: str | None) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 import typer
@@ -9,6 +10,7 @@ import typer
 from ktdesk.command import settings_of
 from ktdesk.errors import UsageError
 from ktdesk.exit_codes import ExitCode
+from ktdesk.settings import DEMO_VARIABLE
 from ktdesk.terminal import note, on_one_line
 
 
@@ -31,7 +33,9 @@ def ls(
         problem = problem_text(model)
         print(f"{bytes_text(model.num_bytes):>10}  {state_text(model):<20}  {on_one_line(model.name)}{problem}")
     if not models:
-        note(f"no models in {folder} yet: `ktdesk pull MODEL` fetches one")
+        demo = os.environ.get(DEMO_VARIABLE)
+        besides = f"; the demo model, `demo`, is {on_one_line(demo)} ({DEMO_VARIABLE})" if demo else ""
+        note(f"no models in {folder} yet: `ktdesk pull MODEL` fetches one{besides}")
 
 
 def verify(

@@ -44,10 +44,16 @@ def test_a_plain_file_that_was_cut_is_listed_as_unusable(ktdesk: RunKtdesk, stor
     assert (mine["state"], "of a file of" in mine["problem"]) == ("unusable", True)
 
 
-def test_without_models_the_list_is_empty_and_says_how_to_get_one(ktdesk: RunKtdesk) -> None:
+def test_without_models_the_list_is_empty_and_says_how_to_get_one(
+    ktdesk: RunKtdesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KTDESK_DEMO_MODEL", raising=False)
     result = ktdesk("models")
     assert (result.code, result.out) == (0, "")
     assert "ktdesk pull MODEL" in result.err
+    assert "demo" not in result.err
+    monkeypatch.setenv("KTDESK_DEMO_MODEL", "/elsewhere/demo.gguf")
+    assert "the demo model, `demo`, is /elsewhere/demo.gguf" in ktdesk("models").err
     assert "nothing to verify" in ktdesk("models", "verify").err
 
 

@@ -42,5 +42,6 @@ def test_of_several_one_is_named_or_all(ktdesk: RunKtdesk, servers: list[subproc
     assert ktdesk("stop", "1002").code == ExitCode.OK
     assert ktdesk("stop", "--all").code == ExitCode.OK
     assert all(process.wait(10) != 0 for process in servers)
+    assert ktdesk("stop", "nosuch").error.endswith("error: no server runs")
     result = ktdesk("stop", "--all")
     assert (result.code, "no server runs" in result.err) == (ExitCode.OK, True)
