@@ -237,6 +237,7 @@ class PlanPane(StepPane):
         accept.label = "Go ahead" if fits else "Go ahead all the same"
         if self._is_another_file:
             accept.disabled, accept.label = True, "That is another file: Models has it"
+        accept.refresh(layout=True)  # its label has another length, which a button does not look at
         if self.screen.focused is None and not accept.disabled and self.display:
             accept.focus()
         if self._is_wanted and not plan.is_estimate:
