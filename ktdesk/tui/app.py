@@ -7,7 +7,6 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ktdesk.model_link import LinkState, ModelLink
-    from ktdesk.options import EngineOptions
 
 SECONDS_BETWEEN_LOOKS = 2.0
 SECONDS_BETWEEN_LOADING_LOOKS = 0.25
@@ -132,18 +130,13 @@ class KtdeskApp(App[None]):
         """A server that runs, or else the model of last time."""
         from pathlib import Path
 
+        from ktdesk.options import options_with
+
         state = self.link.attach_if_any()
         path = self.preferences.last_model
         if state.stage == "none" and path and self.preferences.load_last_model and Path(path).is_file():
-            return self.link.start(Path(path), self._last_options())
+            return self.link.start(Path(path), options_with(self.preferences.last_options))
         return state
-
-    def _last_options(self) -> EngineOptions:
-        """Of what is no option any more, nothing."""
-        from ktdesk.options import EngineOptions
-
-        names = {field.name for field in fields(EngineOptions)}
-        return EngineOptions(**{name: value for name, value in self.preferences.last_options.items() if name in names})
 
     async def _in_thread(self, job: Callable[[], LinkState]) -> None:
         try:

@@ -10,6 +10,8 @@ from rich.segment import Segment
 from rich.style import Style
 
 _WIDE = "\u1100-\u11ff\u2e80-\ua4cf\uac00-\ud7af\uf900-\ufaff\ufe30-\ufe4f\uff00-\uff60\uffe0-\uffe6"
+_AS_PICTURE = "\ufe0f"
+"""Makes some letters before it a picture, which is a cell wider."""
 _WORD = re.compile(f"[{_WIDE}][ ]*|[^\\s{_WIDE}]+[ ]*|\\s+")
 Piece = tuple[str, Style]
 
@@ -54,12 +56,17 @@ def _chopped(word: str, offset: int, width: int) -> list[tuple[int, int]]:
     """A word that is longer than a line: spans of whole lines, then where the rest begins and its cells."""
     spans, begin, used = [], 0, 0
     for index, letter in enumerate(word):
-        cells = cell_len(letter)
+        cells = _cells_more(word[max(0, index - 1) : index], letter)
         if used + cells > width and used:
             spans.append((offset + begin, offset + index))
             begin, used = index, 0
         used += cells
     return [*spans, (offset + begin, used)]
+
+
+def _cells_more(before: str, letter: str) -> int:
+    """What a letter takes behind another."""
+    return cell_len(before + letter) - cell_len(before) if letter == _AS_PICTURE else cell_len(letter)
 
 
 def _trimmed(line: str, begin: int, end: int) -> int:

@@ -128,6 +128,11 @@ def test_what_would_steer_a_terminal_is_drawn() -> None:
         assert not {letter for letter in shown if not letter.isprintable()}, repr(shown)
 
 
+def test_a_letter_that_becomes_a_picture_is_a_cell_wider() -> None:
+    for line in wrap([("a\u2601\ufe0fb" * 4, Style())], 2):
+        assert sum(cell_len(segment.text) for segment in line) <= 2
+
+
 @given(st.text(max_size=200), st.integers(1, 30))
 def test_any_text_is_cut_into_lines_that_fit(text: str, width: int) -> None:
     safe = harmless(text)

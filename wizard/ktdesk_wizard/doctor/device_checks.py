@@ -131,7 +131,7 @@ def calibration(case: Case) -> Iterator[Finding]:
         yield Finding(
             "not-measured",
             "note",
-            "this machine was not measured: speeds of plans are guesses, or unknown",
+            "this machine was not measured: speeds of plans are looked up, or unknown",
             (Evidence("none for this processor, threads and version", "measured.json of the data folder"),),
             "ktdesk probe --measure",
         )
