@@ -16,6 +16,11 @@ from ktdesk_engine.llamacpp.extra import install_command, is_installed
 DEMO_VARIABLE = "KTDESK_DEMO_MODEL"
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Bytes are named after their argument: a test's name must not hold data, which may differ between workers."""
+    return argname if isinstance(val, bytes) else None
+
+
 @pytest.fixture(autouse=True)
 def _own_user_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing a test does reaches the user's folders, nor do the user's settings reach a test."""
