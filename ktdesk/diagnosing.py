@@ -28,7 +28,10 @@ from ktdesk_wizard.prove.store import load_runs
 WIDTH = 80
 PACKAGES = ("ktdesk", "numpy", "tokenizers", "huggingface_hub", "textual", "torch", "triton", "nvidia-ml-py")
 """Whose versions a report has, where they are installed."""
-VARIABLES = ("KTDESK_ISA", "KTDESK_PIN", "KTDESK_SOURCES", "HF_ENDPOINT", "HF_HUB_OFFLINE", "CUDA_VISIBLE_DEVICES")
+VARIABLES = (
+    *("KTDESK_ISA", "KTDESK_PIN", "KTDESK_SOURCES", "HF_ENDPOINT", "HF_HUB_OFFLINE"),
+    *("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"),
+)
 LAST_RUNS = 10
 
 

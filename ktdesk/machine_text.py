@@ -177,10 +177,16 @@ def _gpus(facts: GpusFacts) -> Iterator[Line]:
         yield _line("driver", facts.driver)
     for gpu in facts.gpus:
         yield from _gpu(gpu)
+    if len(facts.gpus) > 1 or facts.visible.value == ():
+        yield _line("engine's card", facts.visible, _first)
     if facts.gpus:
         yield _line("copies", facts.copies, _copies)
     if facts.note.is_known:
         yield _line("other cards", facts.note)
+
+
+def _first(visible: tuple[int, ...]) -> str:
+    return f"card {visible[0]}" if visible else "none is visible"
 
 
 def _gpu(facts: GpuFacts) -> Iterator[Line]:

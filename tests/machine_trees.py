@@ -36,6 +36,9 @@ class FakeCard:
     busy: int | None = None
     pcie: tuple[int, int] | None = None
     """Kilobytes a second, out and in."""
+    uuid: str | None = None
+    slice_of: int | None = None
+    """Of a part (MIG): the card's number. Such are found by their UUID alone."""
 
 
 @dataclass
@@ -68,17 +71,25 @@ class FakeNvml:
         if name == "Shutdown":
             self.is_open = False
             return True
-        of_system = {"DeviceGetCount": len(self.cards), "SystemGetDriverVersion": "570.86.10"}
+        whole = [card for card in self.cards if card.slice_of is None]
+        of_system = {"DeviceGetCount": len(whole), "SystemGetDriverVersion": "570.86.10"}
         if name in of_system:
             return of_system[name]
         if name == "DeviceGetHandleByIndex":
-            return self.cards[arguments[0]]
+            return whole[arguments[0]]
+        if name == "DeviceGetHandleByUUID":
+            return next((card for card in self.cards if card.uuid == arguments[0]), None)
+        if name == "DeviceGetDeviceHandleFromMigDeviceHandle":
+            return whole[arguments[0].slice_of]
+        if name == "DeviceGetIndex":
+            return whole.index(arguments[0])
         return self._of_card(name.removeprefix("DeviceGet"), arguments[0], arguments[1:])
 
     def _of_card(self, name: str, card: FakeCard, arguments: tuple[Any, ...]) -> Any:
         link = card.link or (None, None, None, None)
         return {
             "Name": card.name,
+            "UUID": card.uuid,
             "PciInfo": SimpleNamespace(busId=card.bus_id),
             "MemoryInfo": SimpleNamespace(total=card.total, free=card.free) if card.total else None,
             "MaxClockInfo": card.memory_mhz if arguments == (self.NVML_CLOCK_MEM,) else None,

@@ -33,7 +33,12 @@ def test_nothing_is_wrong_where_all_is_there() -> None:
         (replace(READY, torch_cuda=None), "torch 2.9.0 is built without CUDA", "pip uninstall torch"),
         (replace(READY, driver_cuda=11040), "too old: it knows CUDA 11.4, and torch 2.9.0 is built for 12.8", "update"),
         (replace(READY, capability=None), "finds no card that it can use", "nvidia-smi"),
-        (replace(READY, capability=None, visible="-1"), "CUDA_VISIBLE_DEVICES is '-1'", "unset it"),
+        (
+            replace(READY, capability=None, visible="-1"),
+            "CUDA_VISIBLE_DEVICES is '-1' and hides every card",
+            "unset it",
+        ),
+        (Installed(12040, 100, ""), "CUDA_VISIBLE_DEVICES is '' and hides every card", "name one"),
         (
             replace(READY, capability=(7, 5)),
             "a card is too old: it has compute capability 7.5",

@@ -24,6 +24,7 @@ CHECKS: tuple[Check, ...] = (
     memory_checks.clustering,
     device_checks.old_driver,
     device_checks.unasked_cards,
+    device_checks.hidden_cards,
     device_checks.narrow_links,
     device_checks.disk,
     device_checks.small_wsl,

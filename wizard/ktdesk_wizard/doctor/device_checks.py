@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from datetime import timedelta
 
+from ktdesk_engine.backends.cuda.visible import VISIBLE, hides_all
 from ktdesk_wizard.doctor.diagnosis import Case, Evidence, Finding, evidence
 from ktdesk_wizard.probe.measurement import was_busy, was_hurried
 
@@ -43,6 +44,18 @@ def unasked_cards(case: Case) -> Iterator[Finding]:
             "there are cards that cannot be asked",
             (evidence(gpus.note), Evidence("unknown", gpus.driver.source)),
             "install the cards' driver, and `pip install 'ktdesk[gpu]'`",
+        )
+
+
+def hidden_cards(case: Case) -> Iterator[Finding]:
+    gpus, named = case.facts.gpus, case.environment.get(VISIBLE, "")
+    if gpus.gpus and gpus.visible.value == ():
+        yield Finding(
+            "cards-hidden",
+            "note" if hides_all(named) else "wrong",
+            "no card can be used: CUDA sees none of those that are here",
+            (Evidence(f"{len(gpus.gpus)} cards, none visible", gpus.visible.source),),
+            f"unset {VISIBLE}, or name a card by its number or UUID: `nvidia-smi -L` lists them",
         )
 
 

@@ -15,13 +15,18 @@ def usable_cards(
     """Those to plan with, each with the bytes that may be used, and why not the others."""
     cards: list[tuple[GpuFacts, int]] = []
     refused = []
+    visible = facts.gpus.visible
+    used = next(iter(visible.value or ()), None)
     for gpu in facts.gpus.gpus:
-        name = card_name(gpu)
         why = _why_not(gpu, wishes, abilities)
-        if why is None and cards:
-            why = f"the engine uses one card, {cards[0][0].index} in this plan; CUDA_VISIBLE_DEVICES says which"
+        if why is None and visible.value is not None and gpu.index not in visible.value:
+            why = f"CUDA does not see it: {visible.source}"
+        if why is None and used is None and cards:
+            used = cards[0][0].index  # nobody says which: the first that can be used
+        if why is None and used is not None and gpu.index != used:
+            why = f"the engine uses one card, {used} in this plan; CUDA_VISIBLE_DEVICES says which"
         if why:
-            refused.append(Rejected(name, why))
+            refused.append(Rejected(card_name(gpu), why))
         else:
             assert gpu.free_bytes.value is not None
             cards.append((gpu, min(gpu.free_bytes.value, wishes.max_gpu_bytes or gpu.free_bytes.value)))
@@ -42,6 +47,15 @@ def _why_not(gpu: GpuFacts, wishes: Wishes, abilities: EngineAbilities) -> str |
     if gpu.free_bytes.value is None:
         return f"its free memory is unknown: {gpu.free_bytes.source}"
     return None
+
+
+def which_card(facts: MachineFacts, card: GpuFacts) -> str | None:
+    """Where it is not plain which one is meant."""
+    gpus = facts.gpus
+    if len(gpus.gpus) < 2:
+        return None
+    place = "" if card.bus_id.value is None else f" at {card.bus_id.value}"
+    return f"the card is {card.index} by the bus, {card.name.value or 'unknown'}{place}: {gpus.visible.source}"
 
 
 def missing_card(facts: MachineFacts, refused: Sequence[Rejected]) -> str:

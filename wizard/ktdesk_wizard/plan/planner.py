@@ -11,7 +11,7 @@ from ktdesk_engine.kv_cache import LayerCacheShape, cache_bytes
 from ktdesk_engine.machine import divided
 from ktdesk_engine.memory import decide_cache_type, decide_context
 from ktdesk_wizard.errors import WishError
-from ktdesk_wizard.plan.cards import card_name, no_card, usable_cards
+from ktdesk_wizard.plan.cards import card_name, no_card, usable_cards, which_card
 from ktdesk_wizard.plan.ceilings import ceilings_of
 from ktdesk_wizard.plan.corrections import NO_CORRECTIONS, Corrections
 from ktdesk_wizard.plan.ledger import WEIGHTS, Sizes, cache_entries, overhead_entries, weight_entries
@@ -258,6 +258,8 @@ def _notes(
         yield "sizes are estimated from bits per weight; the file's header will tell them exactly"
     if placement.shares and not abilities.has_gpu:
         yield "nothing has run on a card yet: `ktdesk doctor --gpu` tests whether it would"
+    which = [which_card(facts, share.facts) for share in placement.shares]
+    yield from filter(None, which)
     if any(part.num_resident for part in placement.parts):
         yield "experts on the card keep their copy in memory, so that one that leaves it is computed there at once"
     if wishes.rules and not placement.shares:

@@ -58,7 +58,7 @@ class GpuShare:
     """Of its layers' routed experts."""
     num_moe_layers: int
     copies: LinkRate | None = None
-    """Measured, of the first card."""
+    """Measured, perhaps of another card."""
 
 
 def predict_decode(
@@ -266,7 +266,7 @@ def _pcie_lane(model: PlannedModel, share: GpuShare) -> Lane:
     num_bytes = hands_over * 2 * 4 * model.hidden
     link = share.facts.link.max_bytes_s.value or 4e9
     shares = PCIE_SHARE
-    if share.copies is not None and share.facts.index == 0:
+    if share.copies is not None and share.copies.is_of(share.facts):
         link, shares = min(share.copies.up_bytes_s, share.copies.down_bytes_s), COPY_SHARE
     seconds = [hands_over * HANDOVER_SECONDS[i] + num_bytes / (link * shares[1 - i]) for i in (0, 1)]
     return Lane(f"PCIe {share.facts.index}", f"{hands_over} hand-overs, {num_bytes / 1e6:.2f} MB", *seconds)

@@ -62,7 +62,7 @@ def link_rate(accelerator: Accelerator) -> LinkRate:
 
 
 def rate_of_card(pool: WorkerPool) -> LinkRate | None:
-    """Of the card that torch takes first. None where there is none, or torch is not here."""
+    """Of the card that the engine uses. None where there is none, or torch is not here."""
     with suppress(EngineError):
         accelerator = open_accelerator("cuda", pool, CARD_BYTES)
         assert accelerator is not None

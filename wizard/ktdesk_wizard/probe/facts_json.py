@@ -8,14 +8,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, cast, get_args, get_origin, get_type_hints
 
 import yaml
 
 from ktdesk_wizard.errors import FactsError
-from ktdesk_wizard.probe.fact import CONFIDENCES, Fact
+from ktdesk_wizard.probe.fact import CONFIDENCES, Fact, unknown
 from ktdesk_wizard.probe.fact_lines import line_of
 from ktdesk_wizard.probe.machine_facts import MachineFacts
 
@@ -83,7 +83,12 @@ def _parsed(text: str, origin: str) -> object:
 
 def overlay(facts: MachineFacts, values: object, origin: str) -> MachineFacts:
     """origin: where the values are from, for messages and as the source of bare values."""
-    return cast("MachineFacts", _dataclass(MachineFacts, facts, values, origin, origin))
+    made = cast("MachineFacts", _dataclass(MachineFacts, facts, values, origin, origin))
+    cards = values.get("gpus") if isinstance(values, Mapping) else None
+    if isinstance(cards, Mapping) and "gpus" in cards and "visible" not in cards:
+        visible: Fact[tuple[int, ...]] = unknown(f"{origin} does not say")  # here others are seen
+        made = replace(made, gpus=replace(made.gpus, visible=visible))
+    return made
 
 
 def _dataclass(kind: type, old: object | None, values: object, origin: str, where: str) -> object:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from ktdesk_engine.system_files import text_of
 from ktdesk_wizard.probe.fact import Fact, derived, reported, reported_or_unknown, unknown
 from ktdesk_wizard.probe.machine_facts import GpuFacts, GpusFacts, LinkFacts
 from ktdesk_wizard.probe.nvml import NoNvmlError, Nvml
+from ktdesk_wizard.probe.visible import read_visible
 
 NOT_MEASURED = "not measured: `ktdesk probe --measure`, where there are a card and torch"
 PCI = "sys/bus/pci/devices"
@@ -20,6 +21,7 @@ LANE_BYTES_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.56
 """A lane, one way: 2.5, 5, 8, 16, 32, 64 GT/s as coded on the wire."""
 GENERATIONS = {"2.5": 1, "5.0": 2, "8.0": 3, "16.0": 4, "32.0": 5, "64.0": 6}
 SHARED = "NVML knows no memory of its own for it: it shares the machine's"
+OF_A_SLICE = "a slice (MIG) has a part of the card's, which NVML does not tell"
 NOT_SUPPORTED = "NVML does not support it for this card"
 
 
@@ -27,8 +29,10 @@ Ask = Callable[..., Any]
 """A question about one card, by NVML's name for it; None is the answer to what is not supported."""
 
 
-def read_gpus(root: Path, nvml: Nvml | NoNvmlError, memory_total: Fact[int], memory_free: Fact[int]) -> GpusFacts:
-    """The machine's memory is that of cards which have none of their own."""
+def read_gpus(
+    root: Path, nvml: Nvml | NoNvmlError, memory: tuple[Fact[int], Fact[int]], environment: Mapping[str, str]
+) -> GpusFacts:
+    """memory: the machine's, all and free, which is that of cards that have none of their own."""
     seen = list(_display_devices(root))
     others = [f"{vendor} at {bus_id}" for bus_id, vendor in seen if vendor != NVIDIA]
     note: Fact[str] = unknown("nothing else was seen")
@@ -36,11 +40,14 @@ def read_gpus(root: Path, nvml: Nvml | NoNvmlError, memory_total: Fact[int], mem
         note = reported(f"of other makers, not asked: {', '.join(others)}", f"/{PCI}/*/class")
     if isinstance(nvml, NoNvmlError):
         gpus = tuple(_silent(root, i, bus_id, str(nvml)) for i, bus_id in enumerate(_nvidia(seen)))
-        return GpusFacts(unknown(str(nvml)), gpus, note, unknown(NOT_MEASURED))
+        return GpusFacts(unknown(str(nvml)), gpus, unknown(str(nvml)), note, unknown(NOT_MEASURED))
     count = nvml.ask("DeviceGetCount") or 0
-    gpus = tuple(_gpu(root, nvml, index, memory_total, memory_free) for index in range(count))
+    visible = read_visible(nvml, count, environment)
+    first = next(iter(visible.indices.value or ()), None)
+    parts = [visible.slice if index == first else None for index in range(count)]
+    gpus = tuple(_gpu(root, nvml, index, memory, part) for index, part in enumerate(parts))
     driver = reported_or_unknown(nvml.ask("SystemGetDriverVersion"), "NVML SystemGetDriverVersion", NOT_SUPPORTED)
-    return GpusFacts(driver, gpus, note, unknown(NOT_MEASURED))
+    return GpusFacts(driver, gpus, visible.indices, note, unknown(NOT_MEASURED))
 
 
 def _display_devices(root: Path) -> Iterator[tuple[str, str]]:
@@ -72,7 +79,8 @@ def _silent(root: Path, index: int, bus_id: str, why: str) -> GpuFacts:
     )
 
 
-def _gpu(root: Path, nvml: Nvml, index: int, memory_total: Fact[int], memory_free: Fact[int]) -> GpuFacts:
+def _gpu(root: Path, nvml: Nvml, index: int, memory: tuple[Fact[int], Fact[int]], part: Any | None = None) -> GpuFacts:
+    """part: NVML's handle of the slice that is used instead of the whole; its memory alone counts then."""
     handle = nvml.ask("DeviceGetHandleByIndex", index)
 
     def ask(name: str, *arguments: Any) -> Any | None:
@@ -80,16 +88,18 @@ def _gpu(root: Path, nvml: Nvml, index: int, memory_total: Fact[int], memory_fre
 
     pci = ask("PciInfo")
     bus_id = None if pci is None else _sysfs_bus_id(pci.busId)
-    own = _own_memory(nvml, ask)
+    own = _own_memory(nvml, ask if part is None else lambda name, *more: nvml.ask(f"DeviceGet{name}", part, *more))
     capability = ask("CudaComputeCapability")
     return GpuFacts(
         index=index,
-        name=reported_or_unknown(_text(ask("Name")), "NVML Name", NOT_SUPPORTED),
+        name=reported_or_unknown(_name(nvml, handle, part), "NVML Name", NOT_SUPPORTED),
         bus_id=reported_or_unknown(bus_id, "NVML PciInfo", NOT_SUPPORTED),
-        total_bytes=_shared(memory_total) if own is None else reported(own[0], "NVML MemoryInfo"),
-        free_bytes=_shared(memory_free) if own is None else reported(own[1], "NVML MemoryInfo"),
+        total_bytes=_shared(memory[0]) if own is None else reported(own[0], "NVML MemoryInfo"),
+        free_bytes=_shared(memory[1]) if own is None else reported(own[1], "NVML MemoryInfo"),
         is_unified=derived(own is None, SHARED if own is None else "NVML MemoryInfo"),
-        bytes_s=_bandwidth(ask("MaxClockInfo", nvml.constant("NVML_CLOCK_MEM")), ask("MemoryBusWidth")),
+        bytes_s=unknown(OF_A_SLICE)
+        if part is not None
+        else _bandwidth(ask("MaxClockInfo", nvml.constant("NVML_CLOCK_MEM")), ask("MemoryBusWidth")),
         compute_capability=reported_or_unknown(
             None if capability is None else ".".join(map(str, capability)), "NVML CudaComputeCapability", NOT_SUPPORTED
         ),
@@ -110,7 +120,10 @@ def _shared(fact: Fact[int]) -> Fact[int]:
     return Fact(fact.value, SHARED, fact.confidence)
 
 
-def _text(answer: Any | None) -> str | None:
+def _name(nvml: Nvml, handle: Any | None, part: Any | None) -> str | None:
+    """Of the slice where one is used: NVML calls it after its card and its size."""
+    one = handle if part is None else part
+    answer = None if one is None else nvml.ask("DeviceGetName", one)
     return None if answer is None else str(answer)
 
 

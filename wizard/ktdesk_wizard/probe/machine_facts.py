@@ -92,8 +92,14 @@ class LinkRate:
     """Of copies to a card and back, one at a time, from memory that is pinned."""
 
     name: str
+    """The card's, as the engine has it: with its place on the bus."""
     up_bytes_s: float
     down_bytes_s: float
+
+    def is_of(self, card: GpuFacts) -> bool:
+        """Where the name has no place, it was the first."""
+        _, at, bus_id = self.name.rpartition(" at ")
+        return bus_id == card.bus_id.value if at else card.index == 0
 
 
 @dataclass(frozen=True)
@@ -179,10 +185,12 @@ class GpuFacts:
 class GpusFacts:
     driver: Fact[str]
     gpus: tuple[GpuFacts, ...]
+    visible: Fact[tuple[int, ...]]
+    """Indices of those that CUDA sees, in its order: the engine uses the first."""
     note: Fact[str]
     """What was seen and could not be asked."""
     copies: Fact[LinkRate]
-    """To and from the first card."""
+    """To and from the card that the engine used."""
 
 
 @dataclass(frozen=True)

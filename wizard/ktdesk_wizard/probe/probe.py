@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from ktdesk_engine.kernels import why_no_amx
@@ -24,14 +26,16 @@ def probe(folder: Path) -> MachineFacts:
     except NoNvmlError as reason:
         nvml = reason
     try:
-        return read_machine_facts(ROOT, nvml, why_no_amx, folder)
+        return read_machine_facts(ROOT, nvml, why_no_amx, folder, os.environ)
     finally:
         if isinstance(nvml, Nvml):
             nvml.close()
 
 
-def read_machine_facts(root: Path, nvml: Nvml | NoNvmlError, amx_refusal: AmxRefusal, folder: Path) -> MachineFacts:
-    """Of the machine whose trees of /sys and /proc lie below root."""
+def read_machine_facts(
+    root: Path, nvml: Nvml | NoNvmlError, amx_refusal: AmxRefusal, folder: Path, environment: Mapping[str, str]
+) -> MachineFacts:
+    """Of the machine whose trees of /sys and /proc lie below root. environment: its variables."""
     info = read_cpuinfo(root)
     memory = read_memory(root)
     return MachineFacts(
@@ -39,6 +43,6 @@ def read_machine_facts(root: Path, nvml: Nvml | NoNvmlError, amx_refusal: AmxRef
         cpu=read_cpu(root, info, amx_refusal),
         numa=read_numa(root, info, allowed_cpus(root)),
         memory=memory,
-        gpus=read_gpus(root, nvml, memory.total_bytes, memory.available_bytes),
+        gpus=read_gpus(root, nvml, (memory.total_bytes, memory.available_bytes), environment),
         disk=read_disk(root, folder),
     )

@@ -206,6 +206,7 @@ class Work:
         cpu, memory = facts.cpu, facts.memory
         available = "unknown" if memory.available_bytes.value is None else _gib(memory.available_bytes.value)
         cards = f", {len(facts.gpus.gpus)} cards" if facts.gpus.gpus else ""
+        cards += f" of which card {usable[0][0].index} is used" if usable and len(facts.gpus.gpus) > 1 else ""
         name = cpu.name.value or "a processor that does not tell its name"
         return Done(f"{name}, {cpu.num_threads.value} threads, {cpu.isa.value}; {available} available{cards}")
 

@@ -9,6 +9,7 @@ from typing import cast
 import torch
 
 from ktdesk_engine.backends.accelerator import RESERVED_BYTES, Accelerator, CopyWay, HostExperts
+from ktdesk_engine.backends.cuda import driver
 from ktdesk_engine.backends.cuda.backend import TorchBackend
 from ktdesk_engine.backends.cuda.signals import CallerSignals, signals_for
 from ktdesk_engine.backends.cuda.slots import DeviceSlots, DeviceStage
@@ -48,7 +49,10 @@ class CudaAccelerator(TorchBackend):
 
     @property
     def name(self) -> str:
-        return torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "torch on the CPU"
+        """With its place on the bus: there may be several of a kind."""
+        if self.device.type != "cuda":
+            return "torch on the CPU"
+        return f"{torch.cuda.get_device_name(self.device)} at {driver.bus_id(self.device.index)}"
 
     @property
     def free_bytes(self) -> int:

@@ -8,6 +8,7 @@ from importlib import import_module
 from importlib.util import find_spec
 
 from ktdesk_engine.backends.cuda import driver
+from ktdesk_engine.backends.cuda.visible import VISIBLE, hides_all
 
 MIN_CAPABILITY = (8, 0)
 """Ampere: the first whose tensor cores multiply bfloat16."""
@@ -41,7 +42,7 @@ class Installed:
 
 def look() -> Installed:
     """What is here."""
-    visible, cuda = os.environ.get("CUDA_VISIBLE_DEVICES"), driver.cuda_version()
+    visible, cuda = os.environ.get(VISIBLE), driver.cuda_version()
     if cuda is None:
         return Installed(None, visible=visible)
     if error := driver.start():
@@ -95,6 +96,11 @@ def _of_driver(found: Installed) -> str | None:
 
 
 def _hidden(visible: str) -> str:
+    if hides_all(visible):
+        return (
+            f"CUDA_VISIBLE_DEVICES is {visible!r} and hides every card: unset it, or name one; `nvidia-smi -L` lists "
+            "the numbers and UUIDs"
+        )
     return (
         f"CUDA_VISIBLE_DEVICES is {visible!r}, and no card is called so: `nvidia-smi -L` lists the numbers and UUIDs; "
         "name one of them, or unset it"

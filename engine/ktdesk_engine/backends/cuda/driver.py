@@ -8,8 +8,11 @@ from __future__ import annotations
 import ctypes
 from functools import cache
 
+from ktdesk_engine.backends.cuda.visible import count_by_bus
 from ktdesk_engine.errors import AcceleratorError
 
+BUS_ID_BYTES = 16
+"""0000:01:00.0, and a 0 at its end."""
 STREAM_MEMORY_OPERATIONS = 122
 """CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS: where these work, those of 32 bits do."""
 WAIT_EQUAL = 1
@@ -37,7 +40,15 @@ def cuda_version() -> int | None:
 
 def start() -> int:
     """CUDA's number of the error that it gave, or 0. May be called again."""
+    count_by_bus()
     return int(driver().cuInit(0))
+
+
+def bus_id(device_index: int) -> str:
+    """Where the card sits, such as 0000:01:00.0, by which `nvidia-smi` has it too."""
+    text = ctypes.create_string_buffer(BUS_ID_BYTES)
+    _check("cuDeviceGetPCIBusId", text, BUS_ID_BYTES, device_index)
+    return text.value.decode().lower()
 
 
 def has_stream_flags(device_index: int) -> bool:
