@@ -43,6 +43,8 @@ class UseRecord:
     """When, in UTC."""
     rates: Rates
     """(L, E): as `ExpertUse.rates`."""
+    file: Path | None = None
+    """The model's, where it lay. None: it was not written down."""
 
 
 def read_use(path: Path) -> UseRecord:
@@ -53,7 +55,8 @@ def read_use(path: Path) -> UseRecord:
     rates = np.array(facts["rates"], np.float64)
     if rates.ndim != 2 or not np.isfinite(rates).all():
         raise ValueError("it holds no table of numbers")
-    return UseRecord(path, str(facts["model"]), str(facts["saved"]), rates)
+    file = Path(str(facts["file"])) if facts.get("file") else None
+    return UseRecord(path, str(facts["model"]), str(facts["saved"]), rates, file)
 
 
 def kept_uses(data_folder: Path) -> Iterator[UseRecord]:
@@ -77,7 +80,7 @@ class KeptUse:
         """folder: for all models."""
         self._engine = engine
         self._path = folder / f"{file_fingerprint(engine.file).hex()}.json"
-        self._model = engine.file.path.name
+        self._file = engine.file.path.absolute()
         self._lock = threading.Lock()
         self._saved: Rates | None = None
         self._has_complained = False
@@ -115,7 +118,8 @@ class KeptUse:
     def _write(self, rates: Rates) -> None:
         facts = {
             "format": FORMAT,
-            "model": self._model,
+            "model": self._file.name,
+            "file": str(self._file),
             "saved": datetime.now(timezone.utc).isoformat(timespec="seconds"),
             "rates": rates.tolist(),
         }

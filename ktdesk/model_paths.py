@@ -29,9 +29,9 @@ def model_path(model: str, settings: Settings) -> Path:
     path = Path(model)
     if os.path.lexists(path):
         return path
-    stored = _stored_path(model, settings)
-    if stored is not None:
-        return stored
+    found = _stored_path(model, settings) or served_path(model, settings)
+    if found is not None:
+        return found
     similar = _similar(path)
     if similar:
         raise ModelFileError(path, f"no such file; did you mean {' or '.join(str(match) for match in similar)}?")
@@ -78,7 +78,8 @@ def _nearest_text(model: str, settings: Settings) -> str:
 
 def _stored_path(model: str, settings: Settings) -> Path | None:
     """None where the store has no model of that name."""
-    from ktdesk_wizard.store.models import find_models, stored_models
+    from ktdesk_wizard.store.models import stored_models
+    from ktdesk_wizard.store.names import find_models
 
     found = find_models(model, stored_models(settings.models_folder), _repositories(model, settings))
     whole = [each for each in found if each.state == "whole"]
@@ -92,6 +93,17 @@ def _stored_path(model: str, settings: Settings) -> Path | None:
         have = f"{found[0].num_present} of {len(found[0].record.files)} files are there and whole"
         raise ModelFileError(found[0].path, f"{have}: `ktdesk pull {found[0].name}` fetches the rest")
     return whole[0].path if whole else None
+
+
+def served_path(model: str, settings: Settings) -> Path | None:
+    """Of what a server of this user was started with: `ktdesk ps` lists it by its name, wherever its file lies."""
+    from ktdesk.server_records import running_servers
+
+    with contextlib.suppress(OSError):
+        paths = {record.path for record in running_servers(settings) if record.model.lower() == model.lower()}
+        if len(paths) == 1:
+            return Path(paths.pop())
+    return None
 
 
 def _repositories(model: str, settings: Settings) -> list[str]:

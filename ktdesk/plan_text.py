@@ -17,9 +17,10 @@ WIDTH = 80
 UNKNOWN = "unknown"
 
 
-def as_text(plan: Plan, *, explain: bool) -> str:
-    """explain: with the formula behind each number, the lanes of the speeds, and what was decided against."""
-    parts = [_head(plan), _ledger(plan, explain), _totals(plan), _speeds(plan, explain), _remarks(plan, explain)]
+def as_text(plan: Plan, *, explain: bool, name: str | None = None) -> str:
+    """explain: with the formula behind each number, the lanes of the speeds, and what was decided against. name: what
+    commands call it, of a file here."""
+    parts = [_head(plan, name), _ledger(plan, explain), _totals(plan), _speeds(plan, explain), _remarks(plan, explain)]
     return "\n\n".join("\n".join(lines) for part in parts if (lines := list(part)))
 
 
@@ -38,8 +39,10 @@ def offers_text(offers: Sequence[Offer], chosen: str) -> str:
     return "\n".join(lines)
 
 
-def _head(plan: Plan) -> Iterator[str]:
+def _head(plan: Plan, name: str | None) -> Iterator[str]:
     yield _line("model", f"{plan.model} ({plan.architecture})")
+    if name is not None:
+        yield _line("name", name)
     about = "about " if plan.is_estimate else ""
     yield _line("file", f"{plan.source}, {plan.quantization}, {about}{bytes_text(plan.file_bytes)}")
     yield _line("verdict", f"{plan.verdict.kind}: {plan.verdict.message}")

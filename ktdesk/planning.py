@@ -11,7 +11,7 @@ from typing import Any
 from ktdesk import plan_text
 from ktdesk.errors import UsageError
 from ktdesk.json_output import json_text
-from ktdesk.model_paths import DEMO, check_named, model_path
+from ktdesk.model_paths import DEMO, check_named, model_path, served_path
 from ktdesk.quality_figures import Figures, as_lines, load_figures
 from ktdesk.settings import Settings
 from ktdesk_engine.errors import ModelFileError
@@ -36,7 +36,8 @@ from ktdesk_wizard.probe.measurement import with_measurement
 from ktdesk_wizard.probe.probe import probe
 from ktdesk_wizard.prove.run import engine_build
 from ktdesk_wizard.prove.store import load_runs
-from ktdesk_wizard.store.models import find_models, stored_models
+from ktdesk_wizard.store.models import stored_models
+from ktdesk_wizard.store.names import find_models, name_of
 
 MEASURE_IT_THERE = "a file of `ktdesk probe --measure --json`, written on that machine, has it"
 NOT_MEASURED_THERE = (
@@ -55,9 +56,13 @@ class Planned:
     """To compute; of files and the catalogue's models."""
     quality: tuple[Figures, ...] = ()
     """What options that change the answers of a file here were found to cost."""
+    name: str | None = None
+    """Of a file here: what it is called."""
 
     def as_json(self) -> str:
         facts = asdict(self.plan)
+        if self.name is not None:
+            facts["name"] = self.name
         if self.why_not is not None:
             facts["why_not"] = asdict(self.why_not)
         if self.offers:
@@ -69,7 +74,7 @@ class Planned:
         return json_text(facts)
 
     def as_text(self, *, explain: bool) -> str:
-        parts = [plan_text.as_text(self.plan, explain=explain)]
+        parts = [plan_text.as_text(self.plan, explain=explain, name=self.name)]
         if self.quality:
             told = "\n".join(f"  {line}" for line in as_lines(self.quality))
             parts.append(f"Measured with `ktdesk eval`, against the exact path:\n{told}")
@@ -153,10 +158,11 @@ def _planned_here(model: str, question: Question, settings: Settings) -> Planned
     ways = ways_to_compute(planned_with, question.wishes)
     file = Path(plan.source)
     quality = tuple(load_figures(settings.data_folder, file)) if profile is None and file.is_file() else ()
+    called = name_of(file, stored_models(settings.models_folder)) if profile is None else None
     if question.why_not is None:
-        return Planned(plan, None, ways=ways, quality=quality)
+        return Planned(plan, None, ways=ways, quality=quality, name=called)
     other = compared_with(facts, planned_model, question.wishes, abilities, plan, question.why_not, experience)
-    return Planned(plan, other, ways=ways, quality=quality)
+    return Planned(plan, other, ways=ways, quality=quality, name=called)
 
 
 def experience_of(question: Question, settings: Settings) -> Experience:
@@ -165,15 +171,17 @@ def experience_of(question: Question, settings: Settings) -> Experience:
 
 
 def is_here(model: str, settings: Settings) -> bool:
-    """A file, or a model of the store."""
-    return os.path.lexists(model) or bool(find_models(model, stored_models(settings.models_folder)))
+    """A file, a model of the store, or what a server has."""
+    found = os.path.lexists(model) or find_models(model, stored_models(settings.models_folder))
+    return bool(found or served_path(model, settings))
 
 
 def is_whole(model: str, settings: Settings) -> bool:
-    """A file, or a model of the store of which nothing has to be fetched any more, or can be."""
+    """A file, what a server has, or a model of the store of which nothing has to be fetched any more, or can be."""
     found = find_models(model, stored_models(settings.models_folder))
     can_be_fetched = [each for each in found if each.state != "whole" and each.record.repository is not None]
-    return os.path.lexists(model) or len(found) > len(can_be_fetched)
+    is_here = os.path.lexists(model) or len(found) > len(can_be_fetched)
+    return is_here or (not found and served_path(model, settings) is not None)
 
 
 def catalogue(settings: Settings) -> dict[str, ModelProfile]:

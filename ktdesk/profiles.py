@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import yaml
 
 from ktdesk.errors import UsageError
+from ktdesk.model_paths import DEMO
 from ktdesk.options import SamplingOptions
-from ktdesk.settings import Settings
+from ktdesk.settings import DEMO_VARIABLE, Settings
 from ktdesk.terminal import on_one_line
 from ktdesk_engine.placement import Rates
 from ktdesk_profiles.machines import machine_texts
@@ -52,10 +55,13 @@ def all_profiles(settings: Settings) -> Iterator[Profile]:
 
 
 def _uses(settings: Settings) -> Iterator[Profile]:
-    """What servers counted, named as the models' files."""
+    """What servers counted, named as the models; what was counted last comes last."""
     from ktdesk.expert_use import kept_uses
+    from ktdesk_wizard.store.models import stored_models
+    from ktdesk_wizard.store.names import name_of
 
-    for record in kept_uses(settings.data_folder):
+    models = stored_models(settings.models_folder)
+    for record in sorted(kept_uses(settings.data_folder), key=lambda record: record.saved):
         num_layers, num_experts = record.rates.shape
         order = np.argsort(-record.rates, axis=1, kind="stable")[:, :MOST_USED]
         facts = {
@@ -66,7 +72,7 @@ def _uses(settings: Settings) -> Iterator[Profile]:
             "most_used": {f"layer {layer}": ", ".join(map(str, ids)) for layer, ids in enumerate(order.tolist())},
             "share_of_most_used_fifth": round(_share_of_fifth(record.rates), 3),
         }
-        name = record.model.removesuffix(".gguf").lower()
+        name = name_of(record.file or Path(record.model), models)
         yield Profile("use", name, str(record.path), f"how its {num_layers} x {num_experts} experts were used", facts)
 
 
@@ -82,20 +88,42 @@ def listed(settings: Settings, kind: str | None) -> list[Profile]:
     return [profile for profile in all_profiles(settings) if kind in (None, profile.kind)]
 
 
-def named(settings: Settings, name: str) -> Profile:
-    """NAME, or KIND/NAME where several kinds have it."""
+def named(settings: Settings, name: str) -> Profile | None:
+    """NAME, KIND/NAME where several kinds have it, or what a model is called: of that, how its experts were used.
+    None where the model is known, and nothing was counted of it."""
     profiles = list(all_profiles(settings))
-    found = [profile for profile in profiles if name.lower() in (profile.name, f"{profile.kind}/{profile.name}")]
+    low = name.lower()
+    found = [each for each in profiles if low in (each.name.lower(), f"{each.kind}/{each.name}".lower())]
+    found = _last_of_each(found) or _uses_of_model(settings, name, profiles)
     if len(found) > 1:
         choices = " or ".join(f"{profile.kind}/{profile.name}" for profile in found)
         raise UsageError(f"{name!r} may be {choices}: name one of them")
-    if not found:
-        import difflib
+    from ktdesk.planning import is_here
 
-        close = difflib.get_close_matches(name.lower(), [profile.name for profile in profiles])
-        advice = f"did you mean {' or '.join(close)}?" if close else "`ktdesk profile ls` lists them"
-        raise UsageError(f"no profile is called {name!r}: {advice}")
-    return found[0]
+    if found or name == DEMO or is_here(name, settings):
+        return found[0] if found else None
+    import difflib
+
+    close = difflib.get_close_matches(low, [profile.name for profile in profiles])
+    advice = f"did you mean {' or '.join(close)}?" if close else "`ktdesk profile ls` lists them"
+    raise UsageError(f"no profile is called {name!r}: {advice}")
+
+
+def _last_of_each(profiles: list[Profile]) -> list[Profile]:
+    """A model's file that was changed is counted anew: what was counted of it last is meant."""
+    return list({(profile.kind, profile.name): profile for profile in profiles}.values())
+
+
+def _uses_of_model(settings: Settings, name: str, profiles: list[Profile]) -> list[Profile]:
+    """Of a file, or the models of the store that a name may mean."""
+    from ktdesk_wizard.store.models import stored_models
+    from ktdesk_wizard.store.names import find_models, name_of
+
+    models = stored_models(settings.models_folder)
+    file = os.environ.get(DEMO_VARIABLE, name) if name == DEMO else name
+    found = [] if os.path.isfile(file) else find_models(name, models)
+    meant = {each.name for each in found} or {name_of(Path(file).absolute(), models)}
+    return _last_of_each([profile for profile in profiles if profile.kind == "use" and profile.name in meant])
 
 
 def preset_named(settings: Settings, name: str) -> Preset:
@@ -122,7 +150,7 @@ def as_lines(profiles: list[Profile]) -> Iterator[str]:
     for profile in profiles:
         title = on_one_line(profile.title)
         own = f"  ({on_one_line(profile.origin)})" if "/" in profile.origin and profile.kind != "machine" else ""
-        yield f"{profile.kind:<11}{profile.name:<{NAME_WIDTH}}{title}{own}".rstrip()
+        yield f"{profile.kind:<11}{profile.name:<{NAME_WIDTH - 1}} {title}{own}".rstrip()
 
 
 def as_yaml(profile: Profile) -> str:

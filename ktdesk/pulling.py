@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 from ktdesk.amounts import bytes_text
 from ktdesk.errors import UsageError
 from ktdesk.hub_planning import planned_from_hub
-from ktdesk.model_paths import check_named, check_quantization
+from ktdesk.model_paths import DEMO, check_named, check_quantization
 from ktdesk.planning import Question, catalogue, machine_facts
 from ktdesk.settings import Settings
 from ktdesk.terminal import Progress, note, on_one_line, tell
@@ -24,12 +24,13 @@ from ktdesk_wizard.download.state import TransferState, Watcher
 from ktdesk_wizard.errors import DoesNotFitError, FetchError, SourceError
 from ktdesk_wizard.hub.cached import cached_repository
 from ktdesk_wizard.hub.http import Http, is_offline
-from ktdesk_wizard.hub.names import HubName, RepositoryName, parse_name
+from ktdesk_wizard.hub.names import HubName, RepositoryName, UrlName, parse_name
 from ktdesk_wizard.hub.repository import Repository
 from ktdesk_wizard.hub.sets import GgufSet, named_set, repository_sets, set_with, url_set
 from ktdesk_wizard.hub.sources import find_repository, same_files, sources
 from ktdesk_wizard.plan.wishes import Wishes, engine_abilities
-from ktdesk_wizard.store.models import find_models, stored_models
+from ktdesk_wizard.store.models import stored_models
+from ktdesk_wizard.store.names import find_models
 
 QUIET_SECONDS = 5.0
 """Without a byte, then it is said to stall."""
@@ -65,7 +66,7 @@ def pull_model(wish: PullWish, settings: Settings) -> Pulled:
     progress = PullProgress()
     http = None if is_offline() else Http()
     try:
-        stored = _stored(wish, settings) if http is None else None
+        stored = _stored(wish, settings, with_source=http is None)
         pulled = checked(stored or _pull(wish, settings, http, progress), wish)
     except (KeyboardInterrupt, SystemExit):
         progress.finish()
@@ -111,10 +112,14 @@ def adopted_folders(wish: PullWish) -> tuple[Path, ...]:
     return (*given, *usual_folders()) if wish.adopts_usual else given
 
 
-def _stored(wish: PullWish, settings: Settings) -> PulledModel | None:
-    """Offline, what is here whole need not be fetched."""
+def _stored(wish: PullWish, settings: Settings, *, with_source: bool) -> PulledModel | None:
+    """What is here whole, and has no source to ask: plain files, and offline the others too."""
     name = wish.model if wish.quantization is None else f"{wish.model}:{wish.quantization}"
-    whole = [m for m in find_models(name, stored_models(settings.models_folder)) if m.has_all]
+    found = find_models(name, stored_models(settings.models_folder))
+    may_be_on_hub = parse_name(name) is not None
+    if not with_source:
+        found = [m for m in found if not m.record.source and (m.name == name or not may_be_on_hub)]
+    whole = [m for m in found if m.has_all]
     return PulledModel(whole[0].record, whole[0].path, 0) if len(whole) == 1 else None
 
 
@@ -143,12 +148,30 @@ def _names(wish: PullWish, settings: Settings) -> list[HubName]:
         return [name]
     bare, _, quantization = wish.model.partition(":")
     profile = catalogue(settings).get(bare.lower())
+    if profile is None and (sources_here := _sources_here(wish, settings)):
+        return sources_here
     if profile is None:
+        if wish.model == DEMO:
+            raise SourceError("the demo model is made, not pulled: `ktdesk demo --fetch-only` makes it")
         close = nearest(bare, catalogue(settings))
         advice = f"did you mean {' or '.join(close)}?" if close else "`ktdesk plan --list` shows the catalogue"
         raise SourceError(f"{wish.model!r:.200} is no OWNER/REPOSITORY, URL or name of the catalogue: {advice}")
     repositories = sorted(profile.repositories, key=lambda each: not each.seen)
     return [RepositoryName(each.id, quantization or None, wish.revision) for each in repositories]
+
+
+def _sources_here(wish: PullWish, settings: Settings) -> list[HubName]:
+    """Where a model of the store, by whatever it may be called, was begun to be fetched from."""
+    found = [m for m in find_models(wish.model, stored_models(settings.models_folder)) if m.record.source]
+    if len(found) > 1:
+        names = " or ".join(on_one_line(each.name) for each in found)
+        raise UsageError(f"{on_one_line(wish.model)!r} may be {names}: name one of them")
+    record = found[0].record if found else None
+    if record is None:
+        return []
+    if record.repository is None:
+        return [UrlName(record.source)]
+    return [RepositoryName(record.repository, wish.quantization or record.quantization, wish.revision)]
 
 
 def _wanted_of(name: HubName, wish: PullWish, settings: Settings, http: Http | None) -> WantedModel:

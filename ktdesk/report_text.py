@@ -67,7 +67,7 @@ def _facts(report: ModelReport) -> Iterator[str]:
     yield _line("file", str(report.path))
     if len(report.shards) > 1:
         yield _line("shards", str(len(report.shards)))
-    yield _line("name", report.name or "(none)")
+    yield _line("title", report.name or "(none)")
     yield _line("architecture", f"{report.architecture or '(none)'}, in GGUF version {report.version}")
     if report.licence is not None:
         yield _line("licence", report.licence)

@@ -10,7 +10,8 @@ from ktdesk.errors import UsageError
 from ktdesk.settings import Settings
 from ktdesk.terminal import Progress, on_one_line
 from ktdesk_wizard.store.checking import CheckedFile, verify
-from ktdesk_wizard.store.models import StoredModel, find_models, stored_models
+from ktdesk_wizard.store.models import StoredModel, stored_models
+from ktdesk_wizard.store.names import find_models
 from ktdesk_wizard.store.opening import note_problem, problem_of
 
 

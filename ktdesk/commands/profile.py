@@ -34,7 +34,9 @@ def show(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="NAME", help="As `profile ls` lists it, or KIND/NAME.", show_default="how experts were used"
+            metavar="NAME",
+            help="As `profile ls` lists it, KIND/NAME, or a model.",
+            show_default="how experts were used",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -44,7 +46,7 @@ def show(
 
     from ktdesk.json_output import json_text
     from ktdesk.profiles import as_yaml, listed, named
-    from ktdesk.terminal import note
+    from ktdesk.terminal import note, on_one_line
 
     if name is None:
         uses = listed(settings_of(ctx), "use")
@@ -56,4 +58,9 @@ def show(
             note("nothing was counted here yet: a server keeps how the experts of its models are used")
         return
     profile = named(settings_of(ctx), name)
+    if profile is None:
+        note(f"{on_one_line(name)}: nothing was counted yet of how its experts are used; `ktdesk plan` says more of it")
+        if as_json:
+            print(json_text({"profiles": []}))
+        return
     print(json_text(asdict(profile)) if as_json else as_yaml(profile))

@@ -1,6 +1,6 @@
 """Which models a server may load: those that the command line named, and those that lie in its folders.
 
-A name in a request is looked up here; it never becomes a path.
+They are called as `ktdesk_wizard.store.names` says. A name in a request is looked up here; it never becomes a path.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from pathlib import Path
 from ktdesk.server.errors import BadRequestError, NotFoundError
 from ktdesk_engine.errors import EngineError
 from ktdesk_engine.gguf.shards import shard_paths
-from ktdesk_wizard.store.models import StoredModel, find_models, stored_models
+from ktdesk_wizard.store.models import StoredModel, stored_models
+from ktdesk_wizard.store.names import file_name, find_models, stored_at, title_of
 
 MAX_NAMES = 20
 """In an error: more would hide it."""
@@ -42,8 +43,9 @@ class KnownModels:
     """The first of `named` is the server's own: it is loaded at the start, and meant where nobody is named."""
 
     def __init__(self, named: Sequence[Path], folders: Sequence[Path] = ()) -> None:
-        self._named = [KnownModel(model_name(path), path, _size(path)) for path in named]
         self._folders = folders
+        stored = [model for folder in folders for model in stored_models(folder)]
+        self._named = [_known(path, stored) for path in named]
         self._all = self._apart(self._named)
 
     @property
@@ -56,17 +58,15 @@ class KnownModels:
         return self._all
 
     def _apart(self, listed: Sequence[KnownModel]) -> list[KnownModel]:
-        """Each file once, and each with a name of its own; what a folder calls it stays beside."""
+        """Each file once, and each with a name of its own."""
         models: dict[str, KnownModel] = {}
-        names: dict[Path, str] = {}
+        paths: set[Path] = set()
         for model in listed:
             path = _real(model.path)
-            known = names.get(path)
-            if known is None:
-                name = names[path] = next(name for name in _names(model) if name not in models)
+            if path not in paths:
+                paths.add(path)
+                name = next(name for name in _names(model) if name not in models)
                 models[name] = replace(model, name=name)
-            elif models[known].stored is None:
-                models[known] = replace(models[known], stored=model.stored)
         return list(models.values())
 
     def find(self, name: str | None) -> KnownModel:
@@ -95,23 +95,22 @@ class KnownModels:
                     yield KnownModel(model.name, model.path, model.num_bytes, model)
 
 
-def model_name(path: Path) -> str:
-    """The file's name, without its ending and without which shard it is."""
-    stem = path.name.removesuffix(".gguf")
-    head, _, number = stem.rpartition("-of-")
-    if head and number.isdigit() and head[-5:].isdigit():
-        return head[:-6]
-    return stem
+def _known(path: Path, stored: Sequence[StoredModel]) -> KnownModel:
+    """A file that was named. stored: what the folders have, of which it may be one."""
+    model = stored_at(path, stored)
+    return KnownModel(file_name(path) if model is None else model.name, path, _size(path), model)
 
 
 def _of_name(name: str, models: Sequence[KnownModel]) -> list[KnownModel]:
-    """The closest to it count: the same name, then another case, the file's name, then parts of it."""
+    """The closest to it count: the same name, then another case, the file's name, then parts of it, then titles."""
     low = name.lower()
     stored = {model.stored.name: model for model in models if model.stored is not None}
     exact = [model for model in models if model.name == name] or ([stored[name]] if name in stored else [])
-    cased = [model for model in models if low in (model.name.lower(), model_name(model.path).lower())]
+    cased = [model for model in models if low in (model.name.lower(), file_name(model.path).lower())]
     parts = find_models(name, [model.stored for model in stored.values() if model.stored is not None])
-    return exact or cased or [stored[model.name] for model in parts]
+    if found := exact or cased or [stored[model.name] for model in parts]:
+        return found
+    return [model for model in models if low and low == (title_of(model.path) or "").lower()]
 
 
 def _real(path: Path) -> Path:

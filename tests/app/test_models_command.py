@@ -11,7 +11,11 @@ from pathlib import Path
 import pytest
 from running import RunKtdesk
 
+from ktdesk.errors import UsageError
 from ktdesk.exit_codes import ExitCode
+from ktdesk.model_paths import model_path
+from ktdesk.settings import Settings
+from ktdesk_profiles.demo import load_demo_profile
 from ktdesk_wizard.store.record import ModelRecord, StoredFile, write_record
 
 TinyModel = Callable[[str], Path]
@@ -101,3 +105,66 @@ def test_an_unknown_name_is_answered_with_the_nearest_of_the_store(ktdesk: RunKt
     assert result.code == ExitCode.MODEL_FILE
     assert "did you mean owner/Tiny-GGUF:F32?" in result.error
     assert "`ktdesk models` lists" in result.error
+
+
+def test_every_name_that_is_printed_is_taken_by_every_command(
+    ktdesk: RunKtdesk, stored: Path, tiny_model: TinyModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = stored.parents[2]
+    own = [models / "own folder" / "Tiny Mixture v1.gguf", models / "ünïcode" / "名前.gguf"]
+    for path, shape in zip(own, ("qwen3moe", "gpt-oss"), strict=True):
+        path.parent.mkdir()
+        shutil.copy(tiny_model(shape), path)
+    listed = {facts["name"]: Path(facts["path"]) for facts in json.loads(ktdesk("models", "--json").out)["models"]}
+    assert len(listed) == 3
+    asked = listed | {path.stem: path for path in own} | {path.name: path for path in own}
+    asked |= {"TINY QWEN3MOE": own[0], "tiny llama-moe": stored, "Tiny-GGUF": stored}
+    found = _found_instead_of_loaded(monkeypatch)
+    for name, path in asked.items():
+        plan = json.loads(ktdesk("plan", name, "--json").out)
+        assert (Path(plan["source"]), plan["name"] in listed) == (path, True)
+        for command in (("run", name, "a"), ("chat", name), ("serve", name), ("bench", name), ("eval", name)):
+            assert "it would load" in ktdesk(*command).error
+            assert found.pop() == path
+        shown = ktdesk("profile", "show", name)
+        assert (shown.code, "nothing was counted yet" in shown.err) == (ExitCode.OK, True)
+    assert ktdesk("profile", "show", "tinny").code == ExitCode.USAGE
+
+
+def _found_instead_of_loaded(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Which files commands find; they end there."""
+    found: list[Path] = []
+
+    def found_path(model: str, settings: Settings) -> Path:
+        found.append(model_path(model, settings))
+        raise UsageError("it would load")
+
+    monkeypatch.setattr("ktdesk.model_paths.model_path", found_path)
+    monkeypatch.setattr("ktdesk.planning.model_path", model_path)
+    return found
+
+
+def test_plain_files_in_the_folder_of_the_demo_model_have_names_of_their_own(
+    ktdesk: RunKtdesk, stored: Path, tiny_model: TinyModel
+) -> None:
+    demo = stored.parents[2] / "demo"
+    demo.mkdir()
+    for name in ("mine", load_demo_profile().name):
+        shutil.copy(tiny_model("llama-moe"), demo / f"{name}.gguf")
+    names = [facts["name"] for facts in json.loads(ktdesk("models", "--json").out)["models"]]
+    assert names == ["demo", "demo/mine", "owner/Tiny-GGUF:F32"]
+
+
+def test_how_the_experts_of_a_model_were_used_is_shown_by_its_name_and_the_last_count_is_meant(
+    ktdesk: RunKtdesk, stored: Path
+) -> None:
+    folder = stored.parents[3] / "profiles" / "use"
+    folder.mkdir(parents=True)
+    for number, model in (("2", "old.gguf"), ("1", stored.name)):
+        record = {"format": 1, "model": model, "file": str(stored), "saved": f"day {3 - int(number)}"}
+        (folder / f"{number}.json").write_text(json.dumps({**record, "rates": [[1.0, 2.0]]}))
+    (folder / "3.json").write_text(json.dumps({"format": 1, "model": "gone.gguf", "saved": "", "rates": [[1.0]]}))
+    shown = json.loads(ktdesk("profile", "show", "tiny", "--json").out)
+    assert (shown["name"], shown["facts"]["saved"]) == ("owner/Tiny-GGUF:F32", "day 2")
+    assert json.loads(ktdesk("profile", "show", str(stored), "--json").out) == shown
+    assert json.loads(ktdesk("profile", "show", "gone", "--json").out)["name"] == "gone"

@@ -47,6 +47,20 @@ def header_bytes(path: Path) -> int:
     return cursor.position
 
 
+def read_text(path: Path, wanted: str) -> str | None:
+    """One key's text; what comes after it is not looked at. None where it has no such key, or one of another type."""
+    cursor = Cursor(path, map_gguf(path), len(MAGIC))
+    _read_version(cursor)
+    cursor.count(MAX_TENSORS, MIN_ENTRY_BYTES, "the number of tensors")
+    for index in range(cursor.count(MAX_KEYS, MIN_KEY_BYTES, "the number of metadata keys")):
+        key = cursor.string(f"metadata key {index}", MAX_KEY_BYTES)
+        what = f"metadata key {_shown(key)}"
+        value = cursor.value(cursor.value_type(what), what)
+        if key == wanted:
+            return value if isinstance(value, str) else None
+    return None
+
+
 def _read_parts(cursor: Cursor) -> tuple[int, dict[str, Any], int, list[TensorEntry]]:
     """Version, metadata, alignment, and the list of tensors."""
     version = _read_version(cursor)

@@ -37,7 +37,7 @@ from ktdesk_engine.config import EngineConfig
 from ktdesk_wizard.probe.fact import reported
 from ktdesk_wizard.probe.machine_facts import MachineFacts
 from ktdesk_wizard.probe.probe import probe
-from ktdesk_wizard.store.models import stored_models
+from ktdesk_wizard.store.names import title_of
 
 HOW = OpenSettings(EngineConfig(compute="int8", num_threads=1, context=512))
 
@@ -307,14 +307,19 @@ def test_a_file_that_is_named_twice_is_one_model(talker: Path) -> None:
     assert len(known.all()) == 1
 
 
-def test_a_named_file_is_also_called_as_its_folder_calls_it(talker: Path, tmp_path: Path) -> None:
+def test_a_named_file_is_called_as_its_folder_calls_it_and_its_own_name_and_title_mean_it_too(
+    talker: Path, tmp_path: Path
+) -> None:
     (tmp_path / "demo").mkdir()
     path = Path(shutil.copy(talker, tmp_path / "demo" / "some-moe.gguf"))
-    (stored,) = stored_models(tmp_path)
     known = KnownModels([path], [tmp_path])
-    assert stored.name != "some-moe"
-    assert known.find(stored.name) == known.find("some-moe")
-    assert [model.name for model in known.all()] == ["some-moe"]
+    assert known.own.name == "demo"
+    assert [model.name for model in known.all()] == ["demo"]
+    title = title_of(talker)
+    assert title is not None
+    for name in ("some-moe", "SOME-MOE.gguf", title, title.upper()):
+        assert known.find(name) == known.own
+    assert KnownModels([talker]).find(title).path == talker
 
 
 def test_a_body_that_is_called_a_form_is_read_as_json(server: RunningServer) -> None:
@@ -330,7 +335,7 @@ def test_a_body_that_is_called_a_form_is_read_as_json(server: RunningServer) -> 
 
 def test_a_link_to_a_named_file_is_no_second_model(tmp_path: Path, talker: Path) -> None:
     (tmp_path / "link.gguf").symlink_to(talker)
-    assert [model.name for model in KnownModels([talker], [tmp_path]).all()] == ["talker"]
+    assert [model.name for model in KnownModels([talker], [tmp_path]).all()] == ["link"]
 
 
 def test_a_name_that_may_mean_two_is_refused(tmp_path: Path, talker: Path) -> None:

@@ -11,7 +11,8 @@ import pytest
 
 from ktdesk_wizard.errors import StoreError
 from ktdesk_wizard.store.checking import is_checked, remove, verify
-from ktdesk_wizard.store.models import StoredModel, find_models, stored_models
+from ktdesk_wizard.store.models import StoredModel, stored_models
+from ktdesk_wizard.store.names import find_models
 from ktdesk_wizard.store.record import ModelRecord, StoredFile, read_record, write_record
 
 CONTENT = {"Q4/a-00001-of-00002.gguf": b"first" * 100, "Q4/a-00002-of-00002.gguf": b"second" * 50}

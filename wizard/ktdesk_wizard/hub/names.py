@@ -8,7 +8,8 @@ from urllib.parse import unquote, urlsplit
 
 from ktdesk_wizard.hub.http import DEFAULT_ENDPOINT, endpoint
 
-_REPOSITORY = re.compile(r"(?P<id>[\w.-]+/[\w.-]+)(?::(?P<quantization>[\w.-]+))?")
+_REPOSITORY = re.compile(r"(?P<id>[\w.-]+/[\w.-]+)(?::(?P<quantization>[\w.-]+))?", re.ASCII)
+"""Hubs know no other letters."""
 _HUB_PATH = re.compile(
     r"/(?P<id>[\w.-]+/[\w.-]+)(?:/(?:resolve|blob|raw|tree)/(?P<revision>[^/]+)(?:/(?P<path>.+))?)?/?"
 )

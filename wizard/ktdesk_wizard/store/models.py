@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from ktdesk_engine.errors import ModelFileError, ResourceError
 from ktdesk_engine.gguf.shards import ShardName
 from ktdesk_engine.gguf.source import map_gguf
+from ktdesk_profiles.demo import load_demo_profile
 from ktdesk_wizard.errors import StoreError
 from ktdesk_wizard.store.record import RECORD_SUFFIX, ModelRecord, StoredFile, read_record
 
@@ -24,6 +25,9 @@ PART_SUFFIX = ".part"
 JOURNAL_SUFFIX = ".part.journal"
 MAX_DEPTH = 6
 """Folders below the store that are looked into."""
+
+DEMO = "demo"
+"""The demo model's name, and its folder."""
 
 State = Literal["whole", "partial", "damaged", "unusable"]
 
@@ -80,36 +84,8 @@ def stored_models(folder: Path) -> list[StoredModel]:
     recorded = [_recorded(path) for path in _files(folder, RECORD_SUFFIX)]
     models = [model for model in recorded if model is not None]
     known = {model.path_of(file) for model in models for file in model.record.files}
-    plain = _plain_models(folder, [path for path in _files(folder, ".gguf") if path not in known])
-    return sorted((*models, *plain), key=lambda model: model.name.lower())
-
-
-def find_models(name: str, models: Iterable[StoredModel], repositories: Sequence[str] = ()) -> list[StoredModel]:
-    """Those that a name may mean: all of it, else without the quantization, the owner, or both.
-
-    repositories: further ones that the name stands for, as a name of the catalogue does.
-    """
-    models, low = list(models), name.lower()
-    for forms in (_exact, _without_a_part):
-        found = [model for model in models if low in forms(model)]
-        if found:
-            return found
-    ids = {repository.lower() for repository in repositories}
-    return [model for model in models if (model.record.repository or "").lower() in ids]
-
-
-def _exact(model: StoredModel) -> set[str]:
-    return {model.name.lower()}
-
-
-def _without_a_part(model: StoredModel) -> set[str]:
-    full = model.name.lower()
-    short = full.rpartition("/")[2]
-    if model.record.repository is None:
-        return {short, short.removesuffix(".gguf")}
-    bare = {full.rpartition(":")[0], short, short.rpartition(":")[0]}
-    quantization = short.rpartition(":")[2]
-    return bare | {f"{form.removesuffix('-gguf')}" for form in bare} | {f"{short.rpartition(':')[0]}-{quantization}"}
+    plain = list(_plain_models(folder, [path for path in _files(folder, ".gguf") if path not in known]))
+    return sorted((*models, *_with_one_demo(plain)), key=lambda model: model.name.lower())
 
 
 def _recorded(path: Path) -> StoredModel | None:
@@ -130,12 +106,23 @@ def _plain_models(folder: Path, paths: Sequence[Path]) -> Iterator[StoredModel]:
             yield _plain(folder, tuple(path.with_name(name) for name in names), shard.stem)
 
 
+def _with_one_demo(models: Sequence[StoredModel]) -> Iterator[StoredModel]:
+    """Of several files in the folder of the demo model, that which ktdesk makes is the demo model."""
+    made = load_demo_profile().name
+    is_alone = sum(model.name == DEMO for model in models) == 1
+    for model in models:
+        if model.name != DEMO or is_alone or model.path.stem == made:
+            yield model
+        else:
+            yield replace(model, record=replace(model.record, name=f"{DEMO}/{model.path.stem}"))
+
+
 def _plain(folder: Path, paths: tuple[Path, ...], stem: str) -> StoredModel:
     """A file that is missing has no bytes: it is told from those that are there by its size."""
     home = paths[0].parent
     files = tuple(StoredFile(path.name, _size(path) or 0, None) for path in paths)
     within = home.relative_to(folder)
-    name = "demo" if within == Path("demo") else (within / stem).as_posix()
+    name = DEMO if within == Path(DEMO) else (within / stem).as_posix()
     problem = _foreign_problem(paths)
     return StoredModel(ModelRecord(name, "", str(home), files, problem=problem), home, None)
 
