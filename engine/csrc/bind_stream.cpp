@@ -13,6 +13,11 @@ void call_synchronize(Stream& stream) {
     stream.synchronize();
 }
 
+void call_stop(Stream& stream) {
+    nb::gil_scoped_release release;
+    stream.stop();
+}
+
 // Copies what `from` has now, when the stream comes to it.
 void call_upload(WorkerPool& pool, const Array<const uint8_t, 1>& from, const Array<uint8_t, 1>& to) {
     require(dim(from, 0) == dim(to, 0), "upload: as many bytes as there is room for");
@@ -45,6 +50,7 @@ void bind_stream(nb::module_& m) {
         .def(nb::init<WorkerPool&>(), nb::arg("pool"), nb::keep_alive<1, 2>(),
              nb::call_guard<nb::gil_scoped_release>())
         .def("synchronize", call_synchronize)
+        .def("stop", call_stop)
         .def_prop_ro("num_bytes", [](const Stream& stream) { return stream.arena()->num_bytes(); })
         .def_prop_rw(
             "delay_ns", [](const Stream& stream) { return stream.delay_ns.load(); },

@@ -13,7 +13,10 @@ Stream::Stream(WorkerPool& pool) : pool_(pool), arena_(std::make_shared<Arena>()
     pool_.stream = this;
 }
 
-Stream::~Stream() {
+Stream::~Stream() { stop(); }
+
+void Stream::stop() {
+    if (!thread_.joinable()) return;
     {
         const std::lock_guard lock(mutex_);
         stop_ = true;

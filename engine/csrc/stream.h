@@ -34,6 +34,10 @@ class Stream {
     // Waits until all that was submitted is done.
     void synchronize();
 
+    // Does what was submitted, and ends the thread: from now on operations are run by who calls them. May be
+    // called again.
+    void stop();
+
     // Memory for an operation's result: of the arena, or std::bad_alloc beyond the limit.
     uint8_t* take(size_t bytes);
 

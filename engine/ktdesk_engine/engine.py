@@ -197,9 +197,11 @@ class Engine(TextEngine):
         return numbers
 
     def close(self) -> None:
-        if self.accelerator is not None:
-            self.accelerator.close()
-        super().close()
+        try:
+            if self.accelerator is not None:
+                self.accelerator.close()
+        finally:
+            super().close()
 
     @property
     def runner(self) -> Runner:

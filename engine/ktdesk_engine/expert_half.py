@@ -17,7 +17,7 @@ from ktdesk_engine.backends.host_experts import expert_bytes
 from ktdesk_engine.config import EngineConfig
 from ktdesk_engine.errors import AcceleratorMemoryError, ConfigError
 from ktdesk_engine.experts.deferral import CpuDeferral, check_deferred, deferral_cell, fewest_that_hide, max_deferred
-from ktdesk_engine.experts.hybrid import HybridExperts
+from ktdesk_engine.experts.hybrid import NO_PASSING, HybridExperts
 from ktdesk_engine.experts.own_slots import OwnSlots
 from ktdesk_engine.experts.residency import SlotSize
 from ktdesk_engine.experts.streaming import StreamedExperts
@@ -94,7 +94,10 @@ class ExpertHalf:
         """The N of `blk.N.` of each layer with experts."""
         self.slot_bytes = max(map(expert_bytes, in_file), default=0)
         """Of one expert on the accelerator; without one, about what it would take there."""
+        if accelerator is not None:
+            self._rules = apply_rules(config.placement_rules, sorted(model.tensor_names), self.blocks)
         if not self._layers:
+            self._refuse_experts()
             return
         self.use = ExpertUse.of(self._layers)
         if accelerator is None:
@@ -103,7 +106,6 @@ class ExpertHalf:
                 CpuDeferral(model.backend, self._layers, self._num_deferred)
             return
         self._accelerator = accelerator
-        self._rules = apply_rules(config.placement_rules, sorted(model.tensor_names), self.blocks)
         experts = [HostExperts(raw, layer.experts) for raw, layer in zip(in_file, self._layers, strict=True)]
         self._slot = _slot_size(accelerator, experts)
         self.slot_bytes = self._slot.num_bytes
@@ -223,7 +225,11 @@ class ExpertHalf:
         free_bytes = self._accelerator.free_bytes - to_come
         if not self._config.stream_prompts or not has_room_to_pass(stage_bytes, free_bytes):
             return None
-        return StreamedExperts(lambda: self._accelerator.expert_stage(experts), len(experts))
+        try:
+            return StreamedExperts(lambda: self._accelerator.expert_stage(experts), len(experts))
+        except (AcceleratorMemoryError, MemoryError) as error:  # others took it meanwhile
+            log.warning("%s; %s", error, NO_PASSING)
+            return None
 
     def _recorder(self) -> Recorder:
         assert self._hybrid is not None
@@ -241,6 +247,11 @@ class ExpertHalf:
         wanted = choose_residents("frequency", favoured, residency.num_slots, self._rules)
         residency.move(wanted, rates, self._config.move_ms / 1e3)
 
+    def _refuse_experts(self) -> None:
+        """ConfigError where something is asked for of experts alone."""
+        if self._config.accelerator_experts:
+            raise ConfigError(f"accelerator_experts {self._config.accelerator_experts}: this model has no experts")
+
     def _refuse_too_much(self) -> None:
         if self._config.defer == "auto" or not self._config.defer:
             return
@@ -253,7 +264,7 @@ def _slot_size(accelerator: Accelerator, experts: Sequence[HostExperts]) -> Slot
     """A device lays experts out in its own way: one slot tells. Without room for one it does not matter."""
     try:
         slots = accelerator.expert_slots(experts, 1)
-    except AcceleratorMemoryError:
+    except (AcceleratorMemoryError, MemoryError):
         return SlotSize(max(expert_bytes(layer.in_memory) for layer in experts), 0)
     slots.close()
     return SlotSize(slots.slot_bytes, slots.side_bytes)

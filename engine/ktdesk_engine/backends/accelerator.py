@@ -139,4 +139,4 @@ class Accelerator(Backend, Protocol):
         """What `cache_memory` gave, which nobody else has any more."""
 
     def close(self) -> None:
-        """Ends what runs on it and gives its memory back."""
+        """Ends what runs on it and gives its memory back. May be called again; what failed before is told no more."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
@@ -65,6 +65,9 @@ class HostThreadAccelerator(CpuBackend):
         self._waited_seconds = 0.0
         self._is_recording = False
         self._is_lost = False
+        self._hand_offs: list[HandOff] = []
+        self.stages: list[HostStage] = []
+        """Those that are not closed."""
         self.stream = streams.Stream(self.pool)
         self.stream.delay_ns = round(self._delays.each * 1e9)
         self._limit_stream()
@@ -158,6 +161,7 @@ class HostThreadAccelerator(CpuBackend):
 
     def pin(self, hand_off: HandOff) -> None:
         """All memory is the host's."""
+        self._hand_offs.append(hand_off)
         hand_off.native.fail_with(self.stream)
 
     def attention(
@@ -184,7 +188,14 @@ class HostThreadAccelerator(CpuBackend):
         return self.experts(mlp, x, *routes)
 
     def close(self) -> None:
-        self.stream.synchronize()
+        """What was submitted is done, or broken off where it waits for the CPU; then the threads end. May be called
+        again, and what failed before is told no more."""
+        for hand_off in self._hand_offs:
+            hand_off.fail()
+        self._hand_offs.clear()
+        for stage in self.stages.copy():
+            stage.close()
+        self.stream.stop()
 
     def _limit_stream(self) -> None:
         self.stream.limit_bytes = max(self._memory_bytes - self._held_bytes, 0)
@@ -262,6 +273,7 @@ class HostStage:
         self._loaded, self._is_free = HandOff(2, 1, 1, 1), HandOff(2, 1, 1, 1)
         for area in range(2):
             signal(self._copy_pool, self._is_free, area)
+        accelerator.stages.append(self)
 
     def load(self, layer: int) -> None:
         area = layer % 2
@@ -286,8 +298,10 @@ class HostStage:
         self._is_free.fail()
 
     def close(self) -> None:
-        """Gives its memory back, once nothing computes with it."""
+        """Gives its memory back, once nothing computes with it, and ends its thread. May be called again."""
+        if self not in self._accelerator.stages:
+            return
+        self._accelerator.stages.remove(self)
         self.fail()
-        with suppress(RuntimeError):
-            self._copy_stream.synchronize()
+        self._copy_stream.stop()
         self._accelerator.hold(-self._areas.num_bytes, "experts")

@@ -16,7 +16,7 @@ import numpy as np
 
 from ktdesk_engine.backends.accelerator import Accelerator, HostExperts
 from ktdesk_engine.backends.cpu import CpuBackend
-from ktdesk_engine.errors import AcceleratorError
+from ktdesk_engine.errors import AcceleratorError, AcceleratorMemoryError
 from ktdesk_engine.experts.hybrid_program import HybridProgram
 from ktdesk_engine.experts.moe import ExpertLayer
 from ktdesk_engine.experts.residency import Residency
@@ -27,6 +27,8 @@ from ktdesk_engine.kernels.handoff import CpuPart, HandOff, HandOffError, cpu_sh
 from ktdesk_engine.kernels.routing import Routes
 
 log = logging.getLogger("ktdesk.engine")
+
+NO_PASSING = "long prompts do not pass through the accelerator, the CPU computes their experts"
 
 
 class HybridExperts:
@@ -106,10 +108,19 @@ class HybridExperts:
         try:
             self._accelerator.synchronize()
         finally:
-            if self.streamed is not None:
-                self.streamed.reset()
             self._hand_off.reset()
             self._is_open = False
+            self._reset_streamed()
+
+    def _reset_streamed(self) -> None:
+        """Its areas are taken anew where a copy was left; where others took the memory meanwhile, there are none."""
+        if self.streamed is None:
+            return
+        try:
+            self.streamed.reset()
+        except (AcceleratorMemoryError, MemoryError) as error:
+            log.warning("%s; %s", error, NO_PASSING)
+            self.streamed = None
 
     def prepare(self) -> None:
         """Takes down the flags that a failure left. What failed between two steps, and nobody heard of, is raised."""

@@ -77,7 +77,7 @@ class StreamedExperts:
             self._stage.fail()
 
     def reset(self) -> None:
-        """Ready for a first layer. What was submitted is done."""
+        """Ready for a first layer. What was submitted is done. AcceleratorMemoryError as in the beginning."""
         if self._is_loading:
             self._stage.close()
             self._stage = self._make_stage()

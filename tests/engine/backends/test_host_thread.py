@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 
@@ -79,6 +80,43 @@ def test_one_that_is_let_go_does_what_it_was_told_before(cpu: CpuBackend) -> Non
         x = hasty.add(x, ones)
     del hasty
     np.testing.assert_array_equal(x, 31 * ones)
+
+
+def threads() -> set[str]:
+    return set(os.listdir("/proc/self/task"))
+
+
+def test_closing_ends_its_threads_and_may_be_done_again(cpu: CpuBackend) -> None:
+    before = threads()
+    accelerator = HostThreadAccelerator(cpu.pool, delays=Delays(each=0.001))
+    x = ones = np.ones((1, H), np.float32)
+    for _ in range(30):
+        x = accelerator.add(x, ones)
+    stage = accelerator.expert_stage([HostExperts(random_mlp(1), random_mlp(1))] * 2)
+    stage.load(0)
+    free_bytes = accelerator.free_bytes
+    own = threads() - before
+    assert len(own) == 2
+    for _ in range(2):
+        accelerator.close()
+        stage.close()
+    assert not own & threads()
+    assert accelerator.free_bytes > free_bytes
+    np.testing.assert_array_equal(x, 31 * ones)
+    np.testing.assert_array_equal(accelerator.add(x, ones), 32 * ones)
+
+
+def test_closing_breaks_off_what_waits_for_the_cpu_and_tells_no_failure(cpu: CpuBackend) -> None:
+    before = threads()
+    accelerator = HostThreadAccelerator(cpu.pool)
+    hand_off = HandOff(2, 3, H, K)
+    accelerator.pin(hand_off)
+    accelerator.take_back(hand_off, 0, floats(3, H))  # nobody computes it
+    accelerator.lose()
+    own = threads() - before
+    accelerator.close()
+    assert own
+    assert not own & threads()
 
 
 def test_a_failed_operation_is_found_once_and_skips_those_behind_it(accelerator: HostThreadAccelerator) -> None:

@@ -16,6 +16,7 @@ from ktdesk_engine.engine import Engine
 from ktdesk_engine.errors import AcceleratorError, AcceleratorMemoryError, ConfigError
 from ktdesk_engine.kernels.programs import Program
 from ktdesk_engine.kv_cache import CachedSequence
+from ktdesk_engine.placement_rules import Rule
 
 TinyPath = Callable[[str], Path]
 
@@ -236,3 +237,18 @@ def test_what_the_accelerator_cannot_do_is_refused(
 ) -> None:
     with pytest.raises((ConfigError, AcceleratorError), match=message):
         Engine.load(tiny_model("qwen3moe"), hybrid(**{"accelerator_bytes": 8_000_000, **settings}))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"accelerator_experts": 4}, "accelerator_experts 4: this model has no experts"),
+        ({"placement_rules": (Rule("_exps", "cpu", "rules.yaml:1"),)}, "rules.yaml:1: match '_exps' finds no tensor"),
+        ({"placement_rules": (Rule("attn_q", "cpu"),)}, "would stay on the CPU, but only routed experts"),
+    ],
+)
+def test_what_only_experts_can_have_is_refused_where_there_are_none(
+    settings: dict[str, object], message: str, tiny_model: TinyPath
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Engine.load(tiny_model("llama-dense"), hybrid(**settings))

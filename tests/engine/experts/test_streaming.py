@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from ktdesk_engine.backends.accelerator import HostExperts
+from ktdesk_engine.backends.host_thread import HostStage, HostThreadAccelerator
 from ktdesk_engine.config import EngineConfig
 from ktdesk_engine.engine import Engine
-from ktdesk_engine.errors import AcceleratorError
+from ktdesk_engine.errors import AcceleratorError, AcceleratorMemoryError
 from ktdesk_engine.experts.streaming import MIN_TOKENS, BreakEven
 from ktdesk_engine.kv_cache import CachedSequence
 
@@ -70,21 +72,52 @@ def test_without_it_nothing_is_streamed(tiny_model: TinyPath) -> None:
         assert engine.experts.prompt_break_even is None
 
 
+def fail_in_the_second_piece(engine: Engine) -> None:
+    device = engine.accelerator
+    assert device is not None
+    honest, calls = device.hand_over, []
+
+    def failing(*arguments: object) -> None:
+        calls.append(arguments)
+        if len(calls) == 5:  # the second layer of the second piece, which is streamed
+            device.fail("the device is lost")  # type: ignore[attr-defined]
+        honest(*arguments)  # type: ignore[arg-type]
+
+    device.hand_over = failing  # type: ignore[method-assign]
+
+
 def test_a_failure_in_a_streamed_prompt_leaves_the_next_one_whole(tiny_model: TinyPath) -> None:
     with Engine.load(tiny_model("qwen3moe"), config()) as engine:
         want = prefilled(engine)
     with Engine.load(tiny_model("qwen3moe"), config(accelerator="host-thread", accelerator_experts=0)) as engine:
-        device = engine.accelerator
-        assert device is not None
-        honest, calls = device.hand_over, []
-
-        def failing(*arguments: object) -> None:
-            calls.append(arguments)
-            if len(calls) == 5:  # the second layer of the second chunk, which is streamed
-                device.fail("the device is lost")  # type: ignore[attr-defined]
-            honest(*arguments)  # type: ignore[arg-type]
-
-        device.hand_over = failing  # type: ignore[method-assign]
+        fail_in_the_second_piece(engine)
         with pytest.raises(AcceleratorError, match="the device is lost"):
             prefilled(engine)
         np.testing.assert_allclose(prefilled(engine), want, rtol=0, atol=3e-5 * np.abs(want).max())
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_areas_whose_memory_others_took_cost_that_way_alone(
+    number: int, tiny_model: TinyPath, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """When the model is loaded, or when they are taken anew after a failure."""
+    calls: list[HostStage | None] = []
+    honest_stage = HostThreadAccelerator.expert_stage
+
+    def full(device: HostThreadAccelerator, layers: Sequence[HostExperts]) -> HostStage:
+        calls.append(None)
+        if len(calls) == number:
+            raise AcceleratorMemoryError("two layers' experts: others were faster")
+        return honest_stage(device, layers)
+
+    with Engine.load(tiny_model("qwen3moe"), config()) as engine:
+        want = prefilled(engine)
+    monkeypatch.setattr(HostThreadAccelerator, "expert_stage", full)
+    with Engine.load(tiny_model("qwen3moe"), config(accelerator="host-thread", accelerator_experts=0)) as engine:
+        if number == 2:
+            fail_in_the_second_piece(engine)
+            with pytest.raises(AcceleratorError, match="the device is lost"):
+                prefilled(engine)
+        np.testing.assert_allclose(prefilled(engine), want, rtol=0, atol=3e-5 * np.abs(want).max())
+        assert engine.experts.prompt_break_even is None
+    assert "others were faster; long prompts do not pass through the accelerator" in caplog.text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import multiprocessing
 import os
@@ -138,7 +137,6 @@ def test_a_run_on_an_accelerator_is_kept_as_such_and_corrects_no_plan_of_the_pro
     on_a_card(monkeypatch)
     wanted = Wanted(str(model), Wishes(devices="gpu"), is_confirmed=True)
     outcome = setup_of(model, home, trials=OnAThread(), wanted=wanted).run()
-    gc.collect()  # the accelerator's thread ends: later tests fork
     assert outcome.answer
     assert outcome.run.accelerator == "host-thread"
     assert load_runs(home) == (outcome.run,)

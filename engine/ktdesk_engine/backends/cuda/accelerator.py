@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import cast
 
 import torch
@@ -98,7 +99,10 @@ class CudaAccelerator(TorchBackend):
             memory = hand_off.memory
             error = int(torch.cuda.cudart().cudaHostRegister(memory.ctypes.data, memory.nbytes, 0))
             if error != 0:
-                raise AcceleratorError(f"{memory.nbytes:,} bytes of host memory cannot be pinned: CUDA error {error}")
+                raise AcceleratorError(
+                    f"{memory.nbytes:,} bytes of host memory, by which experts on the CPU get their input, cannot be "
+                    f"pinned: CUDA error {error}; free some memory, or run on the CPU alone"
+                )
 
     def hand_over(self, hand_off: HandOff, layer: int, x: torch.Tensor, routes: Routes) -> None:
         """x (T, H) and routes into the hand-off's memory, then `ready`."""
@@ -138,8 +142,9 @@ class CudaAccelerator(TorchBackend):
         """torch has it again, once nothing names it any more."""
 
     def close(self) -> None:
-        """Ends what runs on it and gives its memory back."""
-        self.synchronize()
+        """Ends what runs on it and gives its memory back. May be called again; what failed before is told no more."""
+        with suppress(AcceleratorError):
+            self.synchronize()
         if self.device.type == "cuda":
             for hand_off in self._hand_offs:
                 torch.cuda.cudart().cudaHostUnregister(hand_off.memory.ctypes.data)

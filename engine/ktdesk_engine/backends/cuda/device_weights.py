@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from math import prod
 
 import numpy as np
 import torch
 
+from ktdesk_engine.backends.cuda.failures import as_engine_error
 from ktdesk_engine.backends.cuda.forms import FORMS, Form, Parts, empty_parts, plain_type
+from ktdesk_engine.errors import AcceleratorMemoryError
 from ktdesk_engine.kernels.arrays import Blocks
 from ktdesk_engine.quants.formats import BLOCKS, WeightType, dequantize
+
+log = logging.getLogger("ktdesk.engine")
 
 BYTES_AT_ONCE = 32 << 20
 """Copied and re-laid in one go."""
@@ -148,6 +154,24 @@ def fill_from_host(matrices: DeviceMatrices, matrix: int, rows: Blocks, device: 
 def _on(device: torch.device, rows: Blocks) -> torch.Tensor:
     """By way of pinned memory: only then does a copy run beside what is computed. torch keeps that memory until the
     copy is done. Rows may lie in a mapped file, of which torch would warn that it cannot be written."""
-    staged = torch.empty(rows.shape, dtype=torch.uint8, pin_memory=device.type == "cuda")
+    staged = _staging(rows.shape, is_pinned=device.type == "cuda")
     np.copyto(staged.numpy(), rows)
     return staged.to(device, non_blocking=True)
+
+
+def _staging(shape: tuple[int, ...], *, is_pinned: bool) -> torch.Tensor:
+    """Where the host has no more pinned memory, any will do: copies then wait for one another."""
+    if is_pinned:
+        try:
+            return torch.empty(shape, dtype=torch.uint8, pin_memory=True)
+        except RuntimeError as error:
+            if not isinstance(as_engine_error(error), AcceleratorMemoryError):
+                raise
+            _tell_slow_copies()
+    return torch.empty(shape, dtype=torch.uint8)
+
+
+@cache
+def _tell_slow_copies() -> None:
+    """Once."""
+    log.warning("the host has no more memory that can be pinned: copies to the GPU go another way, and are slower")

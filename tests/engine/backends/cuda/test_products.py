@@ -8,6 +8,7 @@ from random_blocks import random_rows, random_weight
 
 torch = pytest.importorskip("torch", reason="the extra gpu is not installed")
 
+from ktdesk_engine.backends.cuda import device_weights  # noqa: E402
 from ktdesk_engine.backends.cuda.card_bytes import card_bytes  # noqa: E402
 from ktdesk_engine.backends.cuda.device_weights import to_device  # noqa: E402
 from ktdesk_engine.backends.cuda.forms import FORMS  # noqa: E402
@@ -115,3 +116,23 @@ def test_a_plan_counts_the_bytes_that_a_weight_takes(weight_type: WeightType) ->
     weight = random_weight(np.random.default_rng(0), weight_type, (3, 512), 0.1)
     matrices = to_device(weight.type, weight.blocks, torch.device("cpu"))
     assert card_bytes(weight_type, 3 * 512) == matrices.num_bytes
+
+
+def test_where_no_more_memory_can_be_pinned_copies_go_another_way_and_it_is_said_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    honest, words = torch.empty, "CUDA error: out of memory"
+
+    def full(*sizes: object, pin_memory: bool = False, **more: object) -> object:
+        if pin_memory:
+            raise RuntimeError(words)
+        return honest(*sizes, **more)
+
+    monkeypatch.setattr(torch, "empty", full)
+    device_weights._tell_slow_copies.cache_clear()
+    for _ in range(2):
+        assert device_weights._staging((3, 5), is_pinned=True).shape == (3, 5)
+    assert caplog.text.count("can be pinned") == 1
+    words = "CUDA error: an illegal memory access was encountered"
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        device_weights._staging((3, 5), is_pinned=True)
