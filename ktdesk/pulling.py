@@ -12,6 +12,7 @@ from urllib.parse import unquote, urlsplit
 from ktdesk.amounts import bytes_text
 from ktdesk.errors import UsageError
 from ktdesk.hub_planning import planned_from_hub
+from ktdesk.looking_first import refuse_what_does_not_run
 from ktdesk.model_paths import DEMO, check_named, check_quantization
 from ktdesk.planning import Question, catalogue, machine_facts
 from ktdesk.settings import Settings
@@ -81,6 +82,9 @@ def pull_model(wish: PullWish, settings: Settings) -> Pulled:
 def _pull(wish: PullWish, settings: Settings, http: Http | None, progress: PullProgress) -> PulledModel:
     wanted = wanted_model(wish, settings, http)
     progress.begin(wanted.name)
+    is_begun = any(model.name == wanted.name for model in stored_models(settings.models_folder))
+    if http is not None and not wish.force and not is_begun:
+        refuse_what_does_not_run(http, wanted.name, wanted.files, progress.report)
     options = PullOptions(
         adopt_from=adopted_folders(wish),
         num_connections=wish.num_connections,

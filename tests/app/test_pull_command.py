@@ -8,11 +8,16 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+from gguf import GGUFWriter, PoolingType
 from loopback_hub import Fault, LoopbackHub
 from running import RunKtdesk
+from tiny_models import TINY, write_model
 
 from ktdesk.exit_codes import ExitCode
+from ktdesk_engine.errors import UnsupportedError
+from ktdesk_wizard.hub.headers import TRIES
 
 TinyModel = Callable[[str], Path]
 
@@ -124,11 +129,17 @@ def test_what_cannot_be_pulled_is_one_line(
 def test_a_file_that_is_not_what_its_hash_says_leaves_nothing_behind(
     ktdesk: RunKtdesk, hub: LoopbackHub, model: Path, tmp_path: Path
 ) -> None:
-    hub.fault_for = lambda asked: Fault(flip_at=5)
+    hub.fault_for = lambda asked: Fault(flip_at=model.stat().st_size - 5)
     result = ktdesk("pull", "owner/Tiny-GGUF:F32")
     assert result.code == ExitCode.FETCH
     assert "fetched 3 times, and its SHA-256 is" in result.error
     assert list((tmp_path / "home").rglob("*.gguf*")) == []
+
+
+def not_to_be_looked_at(hub: LoopbackHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next pull's look at the headers fails for good, and what it then fetches does not."""
+    monkeypatch.setattr("ktdesk_wizard.hub.headers.FIRST_WAIT_SECONDS", 0.0)
+    hub.faults = [Fault(encoding="gzip")] * TRIES
 
 
 @pytest.mark.parametrize(
@@ -141,9 +152,21 @@ def test_a_file_that_is_not_what_its_hash_says_leaves_nothing_behind(
     ids=["a page", "cut off", "nonsense"],
 )
 def test_a_file_that_is_what_its_hash_says_but_no_model_stays_and_is_never_taken_for_one(
-    ktdesk: RunKtdesk, hub: LoopbackHub, model: Path, tmp_path: Path, spoil: Callable[[bytes], bytes], problem: str
+    ktdesk: RunKtdesk,
+    hub: LoopbackHub,
+    model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    spoil: Callable[[bytes], bytes],
+    problem: str,
 ) -> None:
     hub.add("owner/Tiny-GGUF", "tiny-F32.gguf", spoil(model.read_bytes()))
+    looked = ktdesk("pull", "owner/Tiny-GGUF:F32")
+    assert (looked.code, looked.out) == (ExitCode.MODEL_FILE, "")
+    assert problem in looked.error
+    assert "nothing was fetched; --force fetches it all the same" in looked.error
+    assert json.loads(ktdesk("models", "--json").out)["models"] == []
+    not_to_be_looked_at(hub, monkeypatch)
     result = ktdesk("pull", "owner/Tiny-GGUF:F32")
     assert (result.code, result.out) == (ExitCode.MODEL_FILE, "")
     assert problem in result.error
@@ -163,13 +186,79 @@ def test_a_file_that_is_what_its_hash_says_but_no_model_stays_and_is_never_taken
     assert problem in forced.err
 
 
-def test_what_was_no_model_is_one_once_its_source_has_another(ktdesk: RunKtdesk, hub: LoopbackHub, model: Path) -> None:
+def test_what_was_no_model_is_one_once_its_source_has_another(
+    ktdesk: RunKtdesk, hub: LoopbackHub, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hub.add("owner/Tiny-GGUF", "tiny-F32.gguf", b"<html>")
+    not_to_be_looked_at(hub, monkeypatch)
     assert ktdesk("pull", "owner/Tiny-GGUF:F32").code == ExitCode.MODEL_FILE
     hub.add("owner/Tiny-GGUF", "tiny-F32.gguf", model.read_bytes())
     assert "`ktdesk pull owner/Tiny-GGUF:F32 --update`" in ktdesk("pull", "owner/Tiny-GGUF:F32").error
     assert ktdesk("pull", "owner/Tiny-GGUF:F32", "--update").code == ExitCode.OK
     assert json.loads(ktdesk("models", "--json").out)["models"][0]["state"] == "whole"
+
+
+@pytest.mark.parametrize(
+    ("make", "code", "problem"),
+    [
+        (lambda path: write_bert(path), ExitCode.UNSUPPORTED, "the architecture 'bert' is not one"),
+        (lambda path: write_vocabulary(path), ExitCode.MODEL_FILE, "it has no tensors"),
+        (lambda path: write_embedder(path), ExitCode.UNSUPPORTED, "pooling_type is 3"),
+        (lambda path: path.write_bytes(bytes(9_000_000)), ExitCode.MODEL_FILE, "not a GGUF file"),
+    ],
+    ids=["of another architecture", "a vocabulary", "for embeddings", "no GGUF"],
+)
+@pytest.mark.parametrize("knows_ranges", [True, False], ids=["ranges", "no ranges"])
+def test_what_does_not_run_is_refused_before_it_is_fetched(
+    ktdesk: RunKtdesk,
+    hub: LoopbackHub,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    make: Callable[[Path], None],
+    code: ExitCode,
+    problem: str,
+    knows_ranges: bool,
+) -> None:
+    make(tmp_path / "other.gguf")
+    hub.add("owner/Other-GGUF", "other-F32.gguf", (tmp_path / "other.gguf").read_bytes())
+    hub.fault_for = lambda asked: None if knows_ranges else Fault(ignore_range=True)
+    monkeypatch.setattr("ktdesk.model_report.check_with_llamacpp", not_installed)
+    result = ktdesk("pull", "owner/Other-GGUF:F32")
+    assert (result.code, result.out) == (code, "")
+    assert problem in result.error
+    assert "--force fetches it all the same" in result.error
+    assert str(tmp_path) not in result.error
+    assert "ktdesk-headers" not in result.error
+    assert not (tmp_path / "home/models/owner").exists()
+    assert len(hub.bytes_asked()) == 1
+    assert ktdesk("pull", "owner/Other-GGUF:F32", "--force").code == ExitCode.OK
+
+
+def not_installed(file: object) -> None:
+    raise UnsupportedError("llama.cpp is not installed")
+
+
+def write_bert(path: Path) -> None:
+    writer = GGUFWriter(path, "bert")
+    writer.add_block_count(1)
+    _written(writer)
+
+
+def write_embedder(path: Path) -> None:
+    write_model(TINY["qwen3"], path, "embedder", 1, lambda writer: writer.add_pooling_type(PoolingType.LAST))
+
+
+def write_vocabulary(path: Path) -> None:
+    _written(GGUFWriter(path, "llama"), has_tensors=False)
+
+
+def _written(writer: GGUFWriter, *, has_tensors: bool = True) -> None:
+    if has_tensors:
+        writer.add_tensor("token_embd.weight", np.zeros((1500, 1024), np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(ktdesk: RunKtdesk, model: Path, tmp_path: Path) -> None:
@@ -204,4 +293,4 @@ def test_a_pull_that_is_stopped_says_that_the_same_command_goes_on(
     monkeypatch.setattr("ktdesk.pulling.pull", stop)
     result = ktdesk("pull", "owner/Tiny-GGUF:F32")
     assert (result.code, result.out) == (ExitCode.INTERRUPTED, "")
-    assert result.err == "stopped: what has come is kept, and the same command goes on from there\n"
+    assert result.err.splitlines()[-1:] == ["stopped: what has come is kept, and the same command goes on from there"]

@@ -32,6 +32,8 @@ def family_of(file: GGUFFile) -> Family:
             f"{file.path}: the architecture {file.architecture!r:.80} is not one that this engine knows: "
             f"{', '.join(families())}"
         )
+    if pooling := file.hparams().integer("pooling_type", 0, minimum=0):
+        raise UnsupportedError(f"{file.path}: a model for embeddings (its pooling_type is {pooling}), not for answers")
     family = families()[file.architecture]
     unknown = {key: harmless for key, harmless in UNKNOWN_VARIANTS.items() if key not in family.computes}
     refuse_all_but(file.hparams(), unknown)
