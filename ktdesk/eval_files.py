@@ -1,4 +1,4 @@
-"""Whether several files are of one model, so that what they expect can be compared: by their headers alone."""
+"""What headers alone say of a comparison: whether files are of one model, and whether it has the experts asked for."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ktdesk.errors import UsageError
+from ktdesk.eval_variants import Variant
 from ktdesk.terminal import on_one_line
+from ktdesk_engine.experts.deferral import check_deferred
+from ktdesk_engine.fewer_experts import use_fewer_experts
 from ktdesk_engine.gguf.file import GGUFFile
 
 SHAPE = {"block_count": "layers", "embedding_length": "wide", "expert_count": "experts"}
@@ -26,6 +29,17 @@ def check_one_model(paths: Sequence[Path]) -> None:
             if difference is not None:
                 names = f"{on_one_line(str(first))} and {on_one_line(str(path))}"
                 raise UsageError(f"{names} are not of one model, and only such files can be compared: {difference}")
+
+
+def check_experts(variants: Sequence[Variant]) -> None:
+    """ConfigError where more experts are to be used or deferred than a token has."""
+    for variant in variants:
+        with GGUFFile.open(variant.path) as file:
+            config = variant.options.config
+            if config.experts_used is not None:
+                use_fewer_experts(file, config.experts_used)
+            if config.defer != "auto":
+                check_deferred(config.defer, file.hparams().integer("expert_used_count", 0, minimum=0))
 
 
 def _differences(file: GGUFFile, other: GGUFFile) -> Iterator[str]:

@@ -29,6 +29,11 @@ class LoadedEngine(Protocol):
         ...
 
     @property
+    def accelerator_name(self) -> str | None:
+        """Which one; None without one."""
+        ...
+
+    @property
     def context(self) -> int:
         """Tokens of prompt and answer together."""
         ...

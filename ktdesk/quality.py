@@ -12,7 +12,7 @@ from typing import Any
 
 from ktdesk.amounts import counted
 from ktdesk.errors import UsageError
-from ktdesk.eval_files import check_one_model
+from ktdesk.eval_files import check_experts, check_one_model
 from ktdesk.eval_journal import EvalJournal
 from ktdesk.eval_variants import Variant
 from ktdesk.json_output import json_text
@@ -73,6 +73,7 @@ def measure(
     """
     first = variants[0]
     check_one_model([variant.path for variant in variants])
+    check_experts(variants)
     exact = replace(EngineOptions(), compute="float32", threads=first.options.threads)
     with loaded_engine(first.path, exact, Engine.load) as reference:
         windows, num_tokens = _windows(reference, text, window, max_tokens)

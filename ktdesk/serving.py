@@ -53,10 +53,14 @@ def serve_models(
         state_file = write_record(settings, record)
         try:
             _tell(f"{host.name} loads; {record.url} listens (/health says how far it is)")
-            run_server(host, server, listener, lambda: _tell(f"{host.name} is ready at {record.url}"))
+            run_server(host, server, listener, lambda: _tell(_ready_words(host, record.url)))
             _tell("stopped")
         finally:
             state_file.unlink(missing_ok=True)
+
+
+def _ready_words(host: ModelHost, url: str) -> str:
+    return f"{host.name} is ready at {url}" + "".join(model.greeting for model in host.models[:1])
 
 
 def _record(
@@ -89,10 +93,11 @@ def _log_to(path: Path) -> None:
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # of clients that are gone, once for each piece they miss
     handler = logging.FileHandler(path, mode="w", encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    for name in ("ktdesk.server", "uvicorn"):
+    for name in ("ktdesk.server", "ktdesk.engine", "uvicorn"):
         logger = logging.getLogger(name)
         logger.addHandler(handler)
         logger.setLevel(logging.INFO if name == "ktdesk.server" else logging.WARNING)
+    logging.getLogger("ktdesk.engine").addHandler(logging.StreamHandler())  # people see it as well
 
 
 def _tell(message: str) -> None:

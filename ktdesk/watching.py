@@ -32,6 +32,20 @@ MOST_SHARE = 1.15
 
 
 @dataclass(frozen=True)
+class AcceleratorMemory:
+    """What of it experts and the cache have now; where they share it, the border between them moves."""
+
+    expert_bytes: int
+    num_experts: int
+    """That lie there."""
+    cache_bytes: int
+
+    @property
+    def expert_share(self) -> float:
+        return self.expert_bytes / max(self.expert_bytes + self.cache_bytes, 1)
+
+
+@dataclass(frozen=True)
 class Moment:
     """Rates are of the time since the look before."""
 
@@ -63,6 +77,7 @@ class Moment:
     num_missed: int = 0
     ram_bytes: int = 0
     ram_limit_bytes: int = 0
+    accelerator: AcceleratorMemory | None = None
 
     @property
     def is_busy(self) -> bool:
@@ -123,6 +138,7 @@ class Watcher:
             num_missed=int(numbers.get("cache_num_missed_pages", 0)),
             ram_bytes=int(numbers.get("cache_ram_bytes", 0)),
             ram_limit_bytes=int(numbers.get("cache_ram_limit_bytes", 0)),
+            accelerator=accelerator_of(numbers),
         )
 
     def experts(self) -> ExpertHeat:
@@ -205,3 +221,11 @@ def heat_words(heat: ExpertHeat) -> str:
     rates = sorted((rate for row in heat.rates for rate in row), reverse=True)
     fifth = sum(rates[: max(1, len(rates) // 5)]) / heat.total
     return f"The most used fifth of all experts takes {fifth * 100:.0f} % of the tokens."
+
+
+def accelerator_of(numbers: Mapping[str, float]) -> AcceleratorMemory | None:
+    """None without one."""
+    names = ("accelerator_expert_bytes", "accelerator_resident_experts", "accelerator_cache_bytes")
+    if any(name not in numbers for name in names):
+        return None
+    return AcceleratorMemory(*(int(numbers[name]) for name in names))

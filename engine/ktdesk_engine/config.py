@@ -189,7 +189,7 @@ class EngineConfig:
         if self.experts_used is not None:
             _require_integer("experts_used", self.experts_used, 1)
         if self.defer != "auto":
-            _require_integer("defer", self.defer, 0)
+            _require_kind(Integral, "auto, or an integer", "defer", self.defer, 0, None)
 
 
 @dataclass(frozen=True)

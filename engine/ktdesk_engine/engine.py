@@ -61,8 +61,18 @@ class Engine(TextEngine):
         if config.experts_used is not None:
             use_fewer_experts(file, config.experts_used)
         places = thread_places(config.num_threads, config.pinning, config.num_nodes)
-        self.pool = pool = kernels.worker_pool(len(places), config.isa, places)
-        self.accelerator = open_accelerator(config.accelerator, pool, config.accelerator_bytes)
+        self.pool = kernels.worker_pool(len(places), config.isa, places)
+        self.accelerator = open_accelerator(config.accelerator, self.pool, config.accelerator_bytes)
+        try:
+            self._prepare(config, progress)
+        except BaseException:
+            if self.accelerator is not None:
+                self.accelerator.close()
+            raise
+
+    def _prepare(self, config: EngineConfig, progress: Callable[[LoadProgress], None]) -> None:
+        """Loads the weights, and makes what computes with them."""
+        file, pool = self.file, self.pool
         self.model = family_of(file)(file, self.accelerator or CpuBackend(pool))
         self.tokenizer = Tokenizer.from_gguf(file)
         if self.tokenizer.vocab_size > self.model.vocab_size:
@@ -181,13 +191,24 @@ class Engine(TextEngine):
         on_bytes = self.accelerator is None and self._weights.peak == "int8"
         return self._weights.operations(1, 0) if on_bytes else None
 
+    @property
+    def accelerator_name(self) -> str | None:
+        return None if self.accelerator is None else self.accelerator.name
+
     def accelerator_numbers(self) -> dict[str, float]:
+        """Bytes of cache and experts are those that each has now, filled or not."""
         if self.accelerator is None:
             return {}
-        numbers = {"resident_experts": float(self.experts.num_resident)}
-        if (sharing := self.experts.sharing) is not None:
+        experts, cache = self.experts, self._cache
+        numbers = {
+            "resident_experts": float(experts.num_resident),
+            "expert_bytes": experts.num_slots * experts.slot_bytes,
+            "cache_bytes": cache.num_bytes,
+        }
+        if (sharing := experts.sharing) is not None:
             numbers |= {
                 "shared_bytes": sharing.num_bytes,
+                "cache_bytes": sharing.num_places * cache.page_bytes,
                 "expert_slots": sharing.num_slots,
                 "cache_places": sharing.num_places,
                 "places_lent_total": sharing.num_places_lent,

@@ -10,6 +10,7 @@ from ktdesk_engine.engine import Engine
 from ktdesk_engine.errors import UnsupportedError
 from ktdesk_engine.gguf.file import GGUFFile
 from ktdesk_engine.llamacpp.extra import install_command, is_installed
+from ktdesk_engine.llamacpp.own_settings import refuse_own_settings
 from ktdesk_engine.load_progress import LoadProgress
 from ktdesk_engine.text_engine import TextEngine
 
@@ -36,7 +37,8 @@ def load_engine(
 def load_with_llamacpp(
     path: str | Path, config: EngineConfig, progress: Callable[[LoadProgress], None] = lambda progress: None
 ) -> TextEngine:
-    """UnsupportedError where llama.cpp is not there, or cannot run it."""
+    """UnsupportedError where llama.cpp is not there, or cannot run it; ConfigError for settings that it cannot keep."""
+    refuse_own_settings(config)
     if not is_installed():
         raise UnsupportedError(f"llama.cpp is not installed: `{install_command()}` does it")
     from ktdesk_engine.llamacpp.engine import LlamaCppEngine  # it loads the library

@@ -10,6 +10,8 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+import numpy as np
+
 from ktdesk_engine.backends.accelerator import Accelerator, HostExperts
 from ktdesk_engine.backends.backend import Recorder
 from ktdesk_engine.backends.cpu import CpuBackend
@@ -133,6 +135,11 @@ class ExpertHalf:
         return 0 if self._hybrid is None else self._hybrid.residency.num_resident
 
     @property
+    def num_slots(self) -> int:
+        """For experts on the accelerator, filled or not."""
+        return 0 if self._hybrid is None else self._hybrid.residency.num_slots
+
+    @property
     def resident_mask(self) -> Mask | None:
         """(L, E); None without an accelerator."""
         return None if self._hybrid is None else self._hybrid.residency.mask
@@ -167,14 +174,16 @@ class ExpertHalf:
         return None if streamed is None else streamed.break_even.num_tokens
 
     def decide_deferral(self, step_seconds: Callable[[], float]) -> int:
-        """What `auto` is: the fewest that hide the CPU. step_seconds: measures a decode step."""
-        if self._hybrid is None or not self._layers:
+        """What `auto` is: the fewest that hide the CPU. step_seconds: measures a decode step, which does not count as
+        use."""
+        if self._hybrid is None or self.use is None:
             return 0
         seconds = []
         for num_deferred in range(max_deferred(self._layers[0].rule.num_used) + 1):
             self._num_deferred[0] = num_deferred
             seconds.append(step_seconds())
         self._num_deferred[0] = fewest_that_hide(seconds)
+        self.use.restore(np.zeros(self.use.counts.shape))
         return self.num_deferred
 
     def between_steps(self) -> None:
@@ -253,11 +262,8 @@ class ExpertHalf:
             raise ConfigError(f"accelerator_experts {self._config.accelerator_experts}: this model has no experts")
 
     def _refuse_too_much(self) -> None:
-        if self._config.defer == "auto" or not self._config.defer:
-            return
-        if not self._layers:
-            raise ConfigError(f"defer {self._config.defer}: this model has no experts to defer")
-        check_deferred(self._config.defer, self._layers[0].rule.num_used)
+        if self._config.defer != "auto":
+            check_deferred(self._config.defer, self._layers[0].rule.num_used if self._layers else 0)
 
 
 def _slot_size(accelerator: Accelerator, experts: Sequence[HostExperts]) -> SlotSize:

@@ -95,6 +95,11 @@ class TextEngine(ABC):
         """On bytes, that the CPU does for a token of a prompt, attention apart; None where it computes otherwise."""
         return None
 
+    @property
+    def accelerator_name(self) -> str | None:
+        """Which one; None without one."""
+        return None
+
     def accelerator_numbers(self) -> dict[str, float]:
         """What lies on an accelerator, by name; any thread may ask. Empty without one."""
         return {}

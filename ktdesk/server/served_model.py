@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from ktdesk.lossy import changed
+from ktdesk.lossy import banner, changed
 from ktdesk.server.deadline import Deadline
 from ktdesk.server.opening import OpenedModel
 from ktdesk.server.settings import ServerSettings
@@ -71,8 +71,17 @@ class ServedModel:
 
     @property
     def engine_facts(self) -> dict[str, Any]:
-        """Which engine computes it, and what that one has not."""
-        return {"engine": self.engine.config.engine, "missing": list(self.engine.missing)}
+        """Which engine computes it, what that one has not, and on which accelerator, where there is one."""
+        name = self.engine.accelerator_name
+        on = {} if name is None else {"accelerator": name}
+        return {"engine": self.engine.config.engine, "missing": list(self.engine.missing), **on}
+
+    @property
+    def greeting(self) -> str:
+        """What is said of it once it is ready, beyond that it is."""
+        name = self.engine.accelerator_name
+        on = "" if name is None else f", with {name}"
+        return f"{on}{banner(asdict(self.engine.config)).replace(' ', '; ', 1)}"
 
     @property
     def changes(self) -> dict[str, int]:

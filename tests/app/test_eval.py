@@ -306,19 +306,22 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(
     ("options", "part"),
     [
         (("--defer", "3"), "--defer 3: this model uses 4 experts for a token and 2 stay immediate"),
+        (("--defer", "0,3"), "--defer 3: this model uses 4 experts for a token and 2 stay immediate"),
+        (("--defer", "1", "--experts", "4,2"), "--defer 1: this model uses 2 experts for a token"),
         (("--defer", "1,,2"), "--defer 1,,2: a value between the commas is missing"),
-        (("--defer", "few"), "--defer must be an integer of at least 0: 'few'"),
+        (("--defer", "few"), "--defer must be auto, or an integer of at least 0: 'few'"),
         (("--experts", "0"), "--experts 0: must be a number of at least 1"),
         (("--experts", "5"), "--experts 5: this model was trained with 4 experts a token"),
         (("--resume", "/"), "--resume /: Is a directory"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(
-    ktdesk: RunKtdesk, tiny_model: TinyModel, text: Path, options: tuple[str, str], part: str
+    ktdesk: RunKtdesk, tiny_model: TinyModel, text: Path, options: tuple[str, ...], part: str
 ) -> None:
     result = ktdesk("eval", tiny_model("qwen3moe"), "--text", text, *options)
     assert result.code == ExitCode.USAGE
     assert part in result.error
+    assert "Comparing" not in result.error
 
 
 def test_what_was_found_stands_beside_the_plan_of_the_file(

@@ -45,3 +45,23 @@ def test_the_command_installs_what_the_extra_names() -> None:
 def test_an_engine_of_another_name_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"auto, ktdesk, llamacpp: 'vllm'"):
         EngineConfig(engine="vllm")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"accelerator": "host-thread"},
+        {"accelerator": "cuda", "accelerator_experts": 3},
+        {"defer": 1},
+        {"defer": "auto"},
+        {"experts_used": 2},
+        {"min_tile_rows": 3},
+    ],
+    ids=lambda settings: next(iter(settings)),
+)
+def test_settings_of_ours_are_refused_for_llamacpp_before_it_is_asked_for(
+    settings: dict[str, object], tiny_model: Callable[[str], Path]
+) -> None:
+    name = next(iter(settings))
+    with pytest.raises(ConfigError, match=rf"{name} is for ktdesk's own kernels, .* leave it out \({settings[name]}\)"):
+        load_engine(tiny_model("llama-moe"), replace(SMALL, engine="llamacpp", **settings))  # type: ignore[arg-type]

@@ -37,7 +37,9 @@ def max_deferred(num_used: int) -> int:
 
 
 def check_deferred(wish: int, num_used: int) -> None:
-    """ConfigError where the model does not have so many to defer."""
+    """ConfigError where the model does not have so many to defer. num_used: of a token; 0: it has no experts."""
+    if wish and not num_used:
+        raise ConfigError(f"defer {wish}: this model has no experts to defer")
     if wish > max_deferred(num_used):
         raise ConfigError(
             f"defer {wish}: this model uses {num_used} experts for a token and {MIN_IMMEDIATE} stay immediate, so at "

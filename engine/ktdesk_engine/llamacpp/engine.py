@@ -8,10 +8,11 @@ from pathlib import Path
 
 from ktdesk_engine.chat.template import ChatTemplate
 from ktdesk_engine.config import EngineConfig
-from ktdesk_engine.errors import ConfigError, ModelFileError, ResourceError
+from ktdesk_engine.errors import ModelFileError, ResourceError
 from ktdesk_engine.gguf.file import GGUFFile
 from ktdesk_engine.kv_cache import PAGE_SIZE, LayerCacheShape, cache_bytes
 from ktdesk_engine.llamacpp.library import MAX_SEQUENCES, ContextSettings, LlamaContext, LlamaModel
+from ktdesk_engine.llamacpp.own_settings import refuse_own_settings
 from ktdesk_engine.llamacpp.pages import LlamaPages
 from ktdesk_engine.llamacpp.prefixes import LlamaPrefixCache
 from ktdesk_engine.llamacpp.runner import LlamaRunner
@@ -29,8 +30,6 @@ MAX_STATES = 16
 """Of models with states: each has memory from the start."""
 MISSING = ("the packed weights and tiles of ktdesk's own kernels", "prefixes in host memory and on disk")
 MISSING_WITH_STATES = (MISSING[0], "shared prefixes")
-OWN_SETTINGS = ("compute", "isa", "deterministic", "accelerator", "defer", "experts_used")
-"""That say how ktdesk's kernels compute."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class LlamaCppEngine(TextEngine):
     def __init__(
         self, file: GGUFFile, config: EngineConfig, progress: Callable[[LoadProgress], None] = lambda progress: None
     ) -> None:
-        _refuse_own_settings(config)
+        refuse_own_settings(config)
         self.file = file
         self.tokenizer = tokenizer_of(file)
         self.chat_template = ChatTemplate.from_gguf(file)
@@ -141,16 +140,6 @@ def cached_layers(file: GGUFFile, context_length: int) -> CachedLayers:
     key_length = keys.integer("attention.key_length", length, minimum=1)
     value_length = keys.integer("attention.value_length", length, minimum=1)
     return CachedLayers(context_length, [LayerCacheShape(count, key_length, value_length) for count in kv_heads])
-
-
-def _refuse_own_settings(config: EngineConfig) -> None:
-    default = EngineConfig()
-    for name in OWN_SETTINGS:
-        if getattr(config, name) != getattr(default, name):
-            raise ConfigError(
-                f"{name} is for ktdesk's own kernels, and this model runs on llama.cpp: leave it out "
-                f"({getattr(config, name)})"
-            )
 
 
 def _shown(progress: Callable[[LoadProgress], None], total_bytes: int) -> Callable[[float], None]:

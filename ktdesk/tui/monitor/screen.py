@@ -24,10 +24,12 @@ from ktdesk.tui.monitor.heat_map import HeatMap, legend_words
 from ktdesk.tui.monitor.placing_words import card_content, exchanges_content, marks_of
 from ktdesk.tui.monitor.server_graphs import ServerGraphs
 from ktdesk.tui.place_screen import PlaceScreen
-from ktdesk.watching import Moment, Watcher, heat_words, limit_words
+from ktdesk.watching import AcceleratorMemory, Moment, Watcher, heat_words, limit_words
 
 SECONDS_BETWEEN_LOOKS = 1.0
 LOOKS_BETWEEN_HEATS = 5
+BORDER_WIDTH = 20
+"""Of the bar that experts and cache share."""
 NO_SERVER = "No model is loaded: there is nothing to watch. Chat loads one."
 
 
@@ -166,6 +168,16 @@ def profile_name(model_path: str) -> str:
     return Path(model_path).name.removesuffix(".gguf").lower()
 
 
+def accelerator_words(memory: AcceleratorMemory) -> str:
+    """A bar of what experts and the cache have of its memory, and the border between them."""
+    filled = min(max(round(BORDER_WIDTH * memory.expert_share), 0), BORDER_WIDTH)
+    bar = "█" * filled + "░" * (BORDER_WIDTH - filled)
+    return (
+        f"Accelerator {bar} {counted(memory.num_experts, 'expert')} {bytes_text(memory.expert_bytes)} │ "
+        f"cache {bytes_text(memory.cache_bytes)}"
+    )
+
+
 def facts_words(moment: Moment, own_percent: float) -> str:
     hits = sum(moment.num_hits.values())
     pages = hits + moment.num_missed
@@ -177,6 +189,7 @@ def facts_words(moment: Moment, own_percent: float) -> str:
             f"Requests    {moment.num_decoding} answering, {moment.num_prefilling} reading their prompt, "
             f"{moment.num_waiting} waiting; {counted(moment.num_open_requests, 'connection')}",
             f"Prefixes    {found}{ram if moment.ram_limit_bytes else ''}",
+            *([] if moment.accelerator is None else [accelerator_words(moment.accelerator)]),
             f"Memory      the server has {bytes_text(moment.resident_bytes)}; "
             f"{bytes_text(moment.available_bytes)} are available",
             f"Processes   the server takes {moment.process_percent:.0f} % of a core, this app {own_percent:.1f} %",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from running import StartKtdesk
+from running import RunKtdesk, StartKtdesk
 from serving import server_process
 
 TinyModel = Callable[[str], Path]
@@ -35,4 +35,17 @@ def test_deferral_and_fewer_experts_are_named(
             response = client.post(path, json={"model": "tiny-qwen3moe", **body})
             assert response.status_code == 200, (path, response.text)
             assert response.headers.get("x-ktdesk-changed") == words, path
-        assert client.get("/v1/models").json()["data"][0].get("changes") == changes
+        facts = client.get("/v1/models").json()["data"][0]
+        assert facts.get("changes") == changes
+        assert "accelerator" not in facts
+
+
+def test_what_is_said_when_a_model_is_ready_names_accelerator_and_changes(
+    start_ktdesk: StartKtdesk, ktdesk: RunKtdesk, tiny_model: TinyModel
+) -> None:
+    options = ("--threads", "1", "--accelerator", "host-thread", "--defer", "1")
+    with server_process(start_ktdesk, tiny_model("qwen3moe"), *options) as (_, url):
+        facts = httpx.get(f"{url}/v1/models").json()["data"][0]
+        assert facts["accelerator"] == "a thread of the host"
+        log = ktdesk("logs", url.rpartition(":")[2]).out
+        assert f"is ready at {url}, with a thread of the host; defer=1: another network than was trained" in log

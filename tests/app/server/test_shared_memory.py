@@ -33,8 +33,13 @@ def tight(path: Path) -> EngineConfig:
 
 def test_metrics_tell_what_experts_gave_to_the_cache(talker: Path) -> None:
     with contextmanager(running_server)(talker, ServerSettings(port=0, finish_seconds=1), tight(talker)) as served:
-        before = {name: number(served.url, f"accelerator_{name}") for name in ("cache_places", "resident_experts")}
+        names = ("cache_places", "resident_experts", "expert_bytes", "cache_bytes")
+        before = {name: number(served.url, f"accelerator_{name}") for name in names}
         complete(served.url, "abc " * 90)
         assert number(served.url, "accelerator_cache_places") > before["cache_places"]
         assert number(served.url, "accelerator_resident_experts") < before["resident_experts"]
         assert number(served.url, "accelerator_experts_left_total") > 0
+        expert_bytes, cache_bytes = (number(served.url, f"accelerator_{name}") for name in names[2:])
+        assert expert_bytes < before["expert_bytes"]
+        assert cache_bytes > before["cache_bytes"]
+        assert expert_bytes + cache_bytes <= number(served.url, "accelerator_shared_bytes")

@@ -22,9 +22,10 @@ from ktdesk.server_records import ServerRecord
 from ktdesk.tui.monitor.graph import Graph, bar_row
 from ktdesk.tui.monitor.heat_map import Cell, heat_lines
 from ktdesk.tui.monitor.placing_words import exchanges_content, marks_of
+from ktdesk.tui.monitor.screen import facts_words
 from ktdesk.tui.server.log_tail import LogTail
 from ktdesk.tui.server.other_servers import OtherServers
-from ktdesk.watching import Moment
+from ktdesk.watching import AcceleratorMemory, Moment
 from ktdesk_wizard.probe.nvml import Nvml
 
 MOMENT = Moment(
@@ -206,6 +207,20 @@ def test_what_prompts_take_of_the_arithmetic_has_a_graph(
         assert pilot.app.screen.query_one("#arithmetic", Graph)._values[-1] == share
 
     drive(make_app(link), script, (140, 40))
+
+
+@pytest.mark.parametrize(
+    ("memory", "bar"),
+    [
+        (AcceleratorMemory(3 << 30, 1200, 1 << 30), f"{15 * '█'}{5 * '░'} 1,200 experts 3.0 GiB │ cache 1.0 GiB"),
+        (AcceleratorMemory(0, 0, 1 << 30), f"{20 * '░'} 0 experts 0 B │ cache 1.0 GiB"),
+        (AcceleratorMemory(0, 0, 0), f"{20 * '░'} 0 experts 0 B │ cache 0 B"),
+        (AcceleratorMemory(1 << 20, 1, 0), f"{20 * '█'} 1 expert 1.0 MiB │ cache 0 B"),
+    ],
+)
+def test_the_border_between_experts_and_cache_is_drawn(memory: AcceleratorMemory, bar: str) -> None:
+    assert f"Accelerator {bar}\n" in facts_words(replace(MOMENT, accelerator=memory), 1.0)
+    assert "Accelerator" not in facts_words(MOMENT, 1.0)
 
 
 def test_exchanges_with_the_accelerator_are_listed_and_marked(link: FakeLink, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,14 +20,14 @@ from ktdesk.quality_figures import save_figures
 from ktdesk.server_records import ServerRecord
 from ktdesk.tui.monitor.graph import Graph
 from ktdesk.tui.monitor.screen import MonitorScreen
-from ktdesk.watching import Moment
+from ktdesk.watching import AcceleratorMemory, Moment
 
 NUM_LAYERS, NUM_EXPERTS = 48, 128
 MOMENT = Moment(
     tok_s=43.7, prompt_tok_s=0.0, num_decoding=2, num_waiting=1, num_open_requests=3, read_bytes_s=16.9e9,
     bandwidth_share=0.84, node_percents={0: 97.0, 1: 91.0}, process_percent=190, resident_bytes=17 << 30,
     available_bytes=40 << 30, num_hits={"pool": 12, "ram": 30, "disk": 10}, num_missed=10, ram_bytes=1 << 30,
-    ram_limit_bytes=4 << 30,
+    ram_limit_bytes=4 << 30, accelerator=AcceleratorMemory(1230 * 2_654_208, 1230, 1 << 30),
 )  # fmt: skip
 
 
@@ -142,7 +142,7 @@ def test_monitor_without_an_accelerator(
     """Scrolled to the experts, while a prompt is read."""
     reading = replace(
         MOMENT, tok_s=0.0, num_decoding=0, prompt_tok_s=912.0, num_prefilling=1, ops_s=5.4e12, peak_share=0.41,
-        is_on_tiles=True, node_percents={0: 99.0},
+        is_on_tiles=True, node_percents={0: 99.0}, accelerator=None,
     )  # fmt: skip
     monkeypatch.setattr(FakeWatcher, "look", lambda self: reading)
     monkeypatch.setattr(FakeCards, "look", lambda self: ())

@@ -125,6 +125,18 @@ def test_auto_measures_beside_an_accelerator(tiny_model: TinyPath) -> None:
     with Engine.load(tiny_model("qwen3moe"), config) as engine:
         assert engine.config.defer in (0, 1, 2)
         assert engine.experts.num_deferred == engine.config.defer
+        assert engine.experts.use is not None
+        assert not engine.experts.use.rates().any()  # nobody asked for these steps
+
+
+def test_auto_takes_the_fewest_of_all_that_the_model_allows(
+    tiny_model: TinyPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = {0: 3.0, 1: 1.01, 2: 1.0}
+    monkeypatch.setattr(Engine, "_step_seconds", lambda engine: seconds[engine.experts.num_deferred])
+    config = EngineConfig(context=128, num_threads=1, defer="auto", accelerator="host-thread")
+    with Engine.load(tiny_model("qwen3moe"), config) as engine:
+        assert engine.config.defer == engine.experts.num_deferred == 1
 
 
 @pytest.mark.parametrize(

@@ -229,7 +229,7 @@ def test_a_lost_device_ends_the_request_with_one_clear_line(program: bool, tiny_
         ({"accelerator": "tpu"}, "accelerator must be one of cuda, host-thread: 'tpu'"),
         ({"placement": "best"}, "placement must be one of uniform, frequency, front-loading, random: 'best'"),
         ({"defer": 3}, "defer 3: this model uses 4 experts for a token and 2 stay immediate, so at most 2"),
-        ({"defer": -1}, "defer must be an integer of at least 0: -1"),
+        ({"defer": -1}, "defer must be auto, or an integer of at least 0: -1"),
     ],
 )
 def test_what_the_accelerator_cannot_do_is_refused(
@@ -252,3 +252,18 @@ def test_what_only_experts_can_have_is_refused_where_there_are_none(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         Engine.load(tiny_model("llama-dense"), hybrid(**settings))
+
+
+def test_a_model_that_is_not_loaded_leaves_no_thread_behind(
+    tiny_model: TinyPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed, honest = [], HostThreadAccelerator.close
+
+    def close(device: HostThreadAccelerator) -> None:
+        closed.append(device)
+        honest(device)
+
+    monkeypatch.setattr(HostThreadAccelerator, "close", close)
+    with pytest.raises(ConfigError, match="accelerator_experts 1000"):
+        Engine.load(tiny_model("qwen3moe"), hybrid(accelerator_experts=1000, accelerator_bytes=8_000_000))
+    assert len(closed) == 1

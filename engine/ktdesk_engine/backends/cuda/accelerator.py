@@ -44,16 +44,10 @@ class CudaAccelerator(TorchBackend):
     def __init__(self, device: torch.device, pool: WorkerPool, memory_bytes: int | None = None) -> None:
         """memory_bytes: that may be used; None: all that is free."""
         super().__init__(device, pool)
+        self.name = _name_of(device)
         self._memory_bytes = memory_bytes
         self.signals = signals_for(device)
         self._hand_offs: list[HandOff] = []
-
-    @property
-    def name(self) -> str:
-        """With its place on the bus: there may be several of a kind."""
-        if self.device.type != "cuda":
-            return "torch on the CPU"
-        return f"{torch.cuda.get_device_name(self.device)} at {driver.bus_id(self.device.index)}"
 
     @property
     def free_bytes(self) -> int:
@@ -150,3 +144,10 @@ class CudaAccelerator(TorchBackend):
                 torch.cuda.cudart().cudaHostUnregister(hand_off.memory.ctypes.data)
         self._hand_offs.clear()
         self.forget()
+
+
+def _name_of(device: torch.device) -> str:
+    """With its place on the bus: there may be several of a kind."""
+    if device.type != "cuda":
+        return "torch on the CPU"
+    return f"{torch.cuda.get_device_name(device)} at {driver.bus_id(device.index)}"
