@@ -26,7 +26,7 @@ from ktdesk_engine.gguf.file import GGUFFile  # noqa: E402
 from ktdesk_engine.kernels import ExpertMlp, ExpertWeight, reference  # noqa: E402
 from ktdesk_engine.kernels.handoff import HandOff, HandOffError  # noqa: E402
 from ktdesk_engine.kernels.routing import Routes  # noqa: E402
-from ktdesk_engine.kv_cache import CachedSequence, KVCache  # noqa: E402
+from ktdesk_engine.kv_cache import PAGE_SIZE, CachedSequence, KVCache, LayerCacheShape  # noqa: E402
 from ktdesk_engine.models.registry import family_of  # noqa: E402
 from ktdesk_engine.quants.formats import WeightType  # noqa: E402
 from ktdesk_engine.shared_cache import SharedKVCache  # noqa: E402
@@ -218,3 +218,20 @@ def test_experts_on_the_device_and_on_the_cpu_give_what_the_cpu_gives(
     for num_experts in (20, None):  # in slots of their own, and in memory that the cache shares
         got = steps(accelerator="cuda", accelerator_experts=num_experts)
         np.testing.assert_allclose(got, want, rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("cache_type", ["float32", "q8_0"])
+def test_pages_go_to_host_memory_and_come_back(accelerator: CudaAccelerator, cache_type: CacheType) -> None:
+    """As prefixes that are kept in memory and on disk do."""
+    shapes = [LayerCacheShape(2, 64, 32), LayerCacheShape(1, 96, 64, values_in_keys=True)]
+    own = KVCache(shapes, 3 * PAGE_SIZE, cache_type, 1, as_accelerator(accelerator))
+    shared = SharedKVCache(shapes, 3 * PAGE_SIZE, cache_type, 1, as_accelerator(accelerator))
+    memory = accelerator.cache_memory(3 * shared.page_bytes).reshape(3, shared.page_bytes)
+    shared.lie_in(memory, 0, {})  # type: ignore[arg-type]  # a tensor
+    for cache in (own, shared):
+        pages = [cache.take_page() for _ in range(3)]
+        contents = [np.random.default_rng(page).integers(0, 256, cache.page_bytes).astype(np.uint8) for page in pages]
+        for page, content in zip(pages, contents, strict=True):
+            cache.write_page(page, content)
+        for page, content in zip(pages, contents, strict=True):
+            np.testing.assert_array_equal(cache.read_page(page), content)
