@@ -5,7 +5,7 @@ So a page that is not what it should be changes every token after it. Time passe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import xxhash
@@ -43,16 +43,22 @@ class FakeRunner:
         self.token_seconds = 0.001
         self.pair_seconds = 0.0
         self.decode_seconds = 0.03
+        self.on_layer: Callable[[], None] = lambda: None
+        """Called when a layer of a prompt begins."""
         self.chunks: list[tuple[int, int]] = []
         """(position, tokens) of what was prefilled."""
         self.batches: list[int] = []
         """Sequences of each decode step."""
 
-    def prefill(self, sequence: CachedSequence, token_ids: Sequence[int]) -> Floats:
+    def prefill(
+        self, sequence: CachedSequence, token_ids: Sequence[int], before_layer: Callable[[], None] = lambda: None
+    ) -> Floats:
         position = sequence.length
         self.chunks.append((position, len(token_ids)))
         num_pairs = len(token_ids) * (position + len(token_ids) / 2)
         self._clock.now += self.fixed_seconds + self.token_seconds * len(token_ids) + self.pair_seconds * num_pairs
+        self.on_layer()
+        before_layer()  # the last one: time has passed
         self._append(sequence, token_ids)
         return self._logits(sequence)
 

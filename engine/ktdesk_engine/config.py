@@ -98,8 +98,9 @@ class EngineConfig:
     Decided: the machine's."""
     isa: str | None = None
     """scalar, avx2, avx512 or amx. Decided: KTDESK_ISA, or the widest that the machine has."""
-    prefill_chunk: int = 512
-    """Prompt tokens computed together. Changes speed and memory; the result only by rounding, where there are tiles."""
+    prefill_chunk: int | None = None
+    """Prompt tokens computed together. Changes speed and memory; the result only by rounding, where there are tiles.
+    Decided: 512, or so many that an expert sees enough of them (prefill_chunk.py)."""
     deterministic: bool = False
     """An answer depends on its request alone: not on who else is answered, nor on what was cached. Each operation is
     computed by one kernel, however many tokens there are: compute mixed becomes int8, attention stays off tiles."""
@@ -160,7 +161,8 @@ class EngineConfig:
         )
         self._check_accelerator()
         _require_integer("num_sequences", self.num_sequences, 1)
-        _require_integer("prefill_chunk", self.prefill_chunk, 1)
+        if self.prefill_chunk is not None:
+            _require_integer("prefill_chunk", self.prefill_chunk, 1)
         _require(isinstance(self.program, bool), f"program must be True or False: {self.program!r}")
 
     @property

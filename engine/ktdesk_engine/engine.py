@@ -35,6 +35,7 @@ from ktdesk_engine.machine import available_memory_bytes, thread_places
 from ktdesk_engine.memory import decide_cache_type, decide_context
 from ktdesk_engine.models.registry import family_of
 from ktdesk_engine.packing import check_memory, load_weights, packed_model_bytes
+from ktdesk_engine.prefill_chunk import decide_prefill_chunk
 from ktdesk_engine.prefix_cache.cache import PrefixCache
 from ktdesk_engine.prefix_cache.disk_store import DiskStore
 from ktdesk_engine.prefix_cache.fingerprint import model_fingerprint
@@ -94,6 +95,7 @@ class Engine(TextEngine):
             engine="ktdesk",
             compute=compute,
             min_tile_rows=config.min_tile_rows if compute == "mixed" else None,
+            prefill_chunk=self._decide_prefill_chunk(config),
             num_threads=pool.num_threads,
             isa=pool.isa,
             cache_type=cache_type,
@@ -102,7 +104,8 @@ class Engine(TextEngine):
             ),
         )
         assert self.config.context is not None
-        self.context = self.config.context
+        assert self.config.prefill_chunk is not None
+        self.context, self.prefill_chunk = self.config.context, self.config.prefill_chunk
         self._cache = self._new_cache()
         experts_in_file = [layer.experts for layer in self.model.moe_layers]
         packables = self.model.packables if self.accelerator is None else self.model.moe_layers
@@ -120,7 +123,7 @@ class Engine(TextEngine):
         self._runner = Runner(
             self.model,
             self._cache,
-            config.prefill_chunk,
+            self.prefill_chunk,
             self.tokenizer.vocab_size,
             use_programs=config.program,
             upkeep=self.experts,
@@ -140,6 +143,14 @@ class Engine(TextEngine):
         if cache.num_bytes > self.accelerator.free_bytes:
             device.cache_memory(cache.num_bytes)  # which says what is missing
         return cache
+
+    def _decide_prefill_chunk(self, config: EngineConfig) -> int:
+        rules = [layer.rule for layer in self.model.moe_layers]
+        most = max(rules, key=lambda rule: rule.num_experts / rule.num_used, default=None)
+        num_experts, num_used = (most.num_experts, most.num_used) if most else (0, 1)
+        return decide_prefill_chunk(
+            config.prefill_chunk, num_experts, num_used, is_accelerated=self.accelerator is not None
+        )
 
     def _decide_min_tile_rows(self, pool: WorkerPool) -> int:
         fixed = fixed_min_tile_rows(self.config.compute, self.config.min_tile_rows, pool)

@@ -69,7 +69,7 @@ class EngineThread:
             self._cache,
             engine.cache,
             _within(limits or SchedulerLimits(), engine.max_sequences),
-            engine.config.prefill_chunk,
+            engine.prefill_chunk,
             weight_bytes=engine.step_weight_bytes,
         )
         self._wake = threading.Event()

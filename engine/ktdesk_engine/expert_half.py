@@ -85,7 +85,8 @@ class ExpertHalf:
         """in_file: the experts of each layer before they were packed. cache: a shared one gets its memory here.
         ConfigError where the model has not what config asks for."""
         self._layers = model.moe_layers
-        self._config = config
+        assert config.prefill_chunk is not None  # decided
+        self._config, self._prefill_chunk = config, config.prefill_chunk
         self._refuse_too_much()
         self._num_deferred = deferral_cell(0 if config.defer == "auto" else config.defer)
         self._steps_left = TOKENS_BETWEEN_MOVES
@@ -118,7 +119,7 @@ class ExpertHalf:
             experts,
             self.use,
             self._num_deferred,
-            max(config.prefill_chunk, MAX_DECODED),
+            max(self._prefill_chunk, MAX_DECODED),
             self._streamed(experts, cache),
         )
         model.recorder = self._recorder
@@ -216,7 +217,7 @@ class ExpertHalf:
         """A shared cache keeps places for a piece of a prompt of each sequence."""
         assert self.use is not None
         config, residency = self._config, hybrid.residency
-        first, num_tokens = self._layers[0], min(config.prefill_chunk, config.context or config.prefill_chunk)
+        first, num_tokens = self._layers[0], min(self._prefill_chunk, config.context or self._prefill_chunk)
         width = first.experts.gate.weight.num_rows
         work = self._accelerator.reserved_bytes + work_bytes(num_tokens, first.hidden, width, first.rule.num_used)
         if not isinstance(cache, SharedKVCache):
@@ -224,7 +225,7 @@ class ExpertHalf:
             return OwnSlots(self._accelerator, residency, self._slot, self._wanted, wish, work)
         forced = forced_experts(self.use.counts.shape, self._rules)
         residents = Residents(self._wanted, self.use.seen, forced, config.move_ms / 1e3)
-        floor = config.num_sequences * (config.prefill_chunk // PAGE_SIZE + 1)
+        floor = config.num_sequences * (self._prefill_chunk // PAGE_SIZE + 1)
         return MemorySharing(self._accelerator, residency, cache, self._slot, residents, work, floor, hybrid.prepare)
 
     def _streamed(self, experts: Sequence[HostExperts], cache: KVCache) -> StreamedExperts | None:

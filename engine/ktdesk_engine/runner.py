@@ -14,6 +14,7 @@ from ktdesk_engine.errors import AcceleratorMemoryError, EngineError
 from ktdesk_engine.kernels import Floats
 from ktdesk_engine.kv_cache import CachedSequence, KVCache
 from ktdesk_engine.models.base import Decoder
+from ktdesk_engine.prefill_chunk import SMALLEST
 from ktdesk_engine.program import DecodeProgram, Logits, logits_of
 
 Computed = TypeVar("Computed")
@@ -58,12 +59,22 @@ class Runner:
         self._programs: dict[int, DecodeProgram] = {}
         """By the number of sequences."""
 
-    def prefill(self, sequence: CachedSequence, token_ids: Sequence[int]) -> Floats:
-        """Adds tokens to a sequence; the logits (V,) of the token after them."""
-        batches = list(self._batches(sequence, token_ids))
-        for batch in batches[:-1]:
-            self._with_room(partial(self._forward, batch))
-        return self._with_room(partial(self._last_logits, batches[-1]))
+    def prefill(
+        self, sequence: CachedSequence, token_ids: Sequence[int], before_layer: Callable[[], None] = lambda: None
+    ) -> Floats:
+        """Adds tokens to a sequence; the logits (V,) of the token after them.
+
+        before_layer: what it raises ends the prompt, of which the sequence then has no more than before.
+        """
+        length = sequence.length
+        try:
+            batches = list(self._batches(sequence, token_ids, self._prefill_chunk))
+            for batch in batches[:-1]:
+                self._with_room(partial(self._forward, batch, before_layer))
+            return self._with_room(partial(self._last_logits, batches[-1], before_layer))
+        except BaseException:
+            sequence.length = length
+            raise
 
     def all_logits(
         self, sequence: CachedSequence, token_ids: Sequence[int], as_decoded: bool = False
@@ -72,7 +83,7 @@ class Runner:
 
         as_decoded: as a step for each would give them.
         """
-        for batch in self._batches(sequence, token_ids, as_decoded):
+        for batch in self._batches(sequence, token_ids, min(self._prefill_chunk, SMALLEST), as_decoded):
             yield self._with_room(partial(self._logits, batch))
 
     def decode(self, sequences: Sequence[CachedSequence], token_ids: Sequence[int]) -> Floats:
@@ -114,10 +125,12 @@ class Runner:
         self._programs[len(sequences)] = program  # only now: one that failed is not used again
         return _checked(logits)
 
-    def _batches(self, sequence: CachedSequence, token_ids: Sequence[int], as_decoded: bool = False) -> Iterator[Batch]:
+    def _batches(
+        self, sequence: CachedSequence, token_ids: Sequence[int], size: int, as_decoded: bool = False
+    ) -> Iterator[Batch]:
         """In chunks, each of which the cache makes room for when it is asked for."""
-        for start in range(0, len(token_ids), self._prefill_chunk):
-            chunk = np.array(token_ids[start : start + self._prefill_chunk], np.int32)
+        for start in range(0, len(token_ids), size):
+            chunk = np.array(token_ids[start : start + size], np.int32)
             yield Batch(chunk, self._with_room(partial(self._cache.extend, sequence, len(chunk))), as_decoded)
 
     def _with_room(self, compute: Callable[[], Computed]) -> Computed:
@@ -136,18 +149,18 @@ class Runner:
         self._programs.clear()
         return self._with_room(compute)
 
-    def _forward(self, batch: Batch) -> Floats:
+    def _forward(self, batch: Batch, before_layer: Callable[[], None] = lambda: None) -> Floats:
         """Places are looked up now: they may be others than when the batch was tried before."""
         placed = replace(batch, context=self._cache.placed(batch.context))
-        return self._model.forward(placed.on(self._model.backend), self._cache)
+        return self._model.forward(placed.on(self._model.backend), self._cache, before_layer)
 
     def _logits(self, batch: Batch) -> Floats:
         """(T, V)"""
         return self._checked_logits(self._forward(batch))
 
-    def _last_logits(self, batch: Batch) -> Floats:
+    def _last_logits(self, batch: Batch, before_layer: Callable[[], None]) -> Floats:
         """(V,)"""
-        return self._checked_logits(self._forward(batch)[-1:])[0]
+        return self._checked_logits(self._forward(batch, before_layer)[-1:])[0]
 
     def _checked_logits(self, hidden: Floats) -> Floats:
         logits = logits_of(self._model, hidden, self._vocab_size)

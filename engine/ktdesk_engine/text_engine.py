@@ -8,7 +8,7 @@ from __future__ import annotations
 import operator
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -35,8 +35,11 @@ AnyEngine = TypeVar("AnyEngine", bound="TextEngine")
 class AnswerRunner(Protocol):
     """Computes tokens over the cache."""
 
-    def prefill(self, sequence: CachedSequence, token_ids: Sequence[int]) -> Floats:
-        """Adds tokens to a sequence; the logits (V,) of the token after them."""
+    def prefill(
+        self, sequence: CachedSequence, token_ids: Sequence[int], before_layer: Callable[[], None] = lambda: None
+    ) -> Floats:
+        """Adds tokens to a sequence; the logits (V,) of the token after them. before_layer: what it raises ends the
+        prompt, of which the sequence then has no more than before."""
 
     def all_logits(
         self, sequence: CachedSequence, token_ids: Sequence[int], *, as_decoded: bool = False
@@ -68,6 +71,8 @@ class TextEngine(ABC):
     config: EngineConfig
     """With everything decided."""
     context: int
+    prefill_chunk: int
+    """Prompt tokens computed together."""
     _is_closed: bool = False
 
     @property

@@ -161,6 +161,27 @@ def test_a_bad_token_is_the_same_error_by_program_and_the_next_step_is_right(tin
     np.testing.assert_array_equal(*results)
 
 
+@pytest.mark.parametrize("after_layers", [0, 1, 4])
+def test_a_prompt_that_is_left_between_layers_leaves_the_sequence_as_it_was(
+    after_layers: int, tiny_model: TinyModel
+) -> None:
+    runner = make_runner(load_model(tiny_model("qwen3moe")))  # of three layers; a chunk has 64 tokens
+    (left,), (other,) = prefilled(runner, [5]), prefilled(runner, [5])
+    num_layers = 0
+
+    def before_layer() -> None:
+        nonlocal num_layers
+        num_layers += 1
+        if num_layers > after_layers:
+            raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        runner.prefill(left, prompt(0, 100), before_layer)
+    assert left.length == 5
+    expected = runner.prefill(other, prompt(0, 100)).copy()
+    np.testing.assert_array_equal(runner.prefill(left, prompt(0, 100)), expected)
+
+
 def test_sequences_that_do_not_all_fit_take_nothing(tiny_model: TinyModel) -> None:
     model = load_model(tiny_model("llama-dense"))
     cache = KVCache(model.cache_shapes, 2 * PAGE_SIZE)

@@ -85,7 +85,7 @@ class ModelBench:
         self._engine, self._plan = engine, plan
         vocab_size = engine.tokenizer.vocab_size
         self._runner = Runner(
-            engine.model, _cache(engine, plan), engine.config.prefill_chunk, vocab_size, engine.config.program
+            engine.model, _cache(engine, plan), engine.prefill_chunk, vocab_size, engine.config.program
         )
         shape = max(plan.batches), plan.context
         self._ids: Ids = np.random.default_rng(0).integers(0, vocab_size, shape, dtype=np.int32)
@@ -172,7 +172,7 @@ class ModelBench:
 
     def _peak(self, num_tokens: int) -> str:
         """Of what most weights are multiplied on when so many tokens are computed together."""
-        together = min(num_tokens, self._engine.config.prefill_chunk)
+        together = min(num_tokens, self._engine.prefill_chunk)
         rows = together * (self.weights.expert_share or 1.0)
         pool = self._engine.pool
         if rows < pool.min_tile_rows:

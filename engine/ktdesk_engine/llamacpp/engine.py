@@ -20,6 +20,7 @@ from ktdesk_engine.llamacpp.text_model import tokenizer_of
 from ktdesk_engine.load_progress import LoadMeter, LoadProgress
 from ktdesk_engine.machine import available_memory_bytes, thread_places
 from ktdesk_engine.memory import decide_cache_type, decide_context
+from ktdesk_engine.prefill_chunk import decide_prefill_chunk
 from ktdesk_engine.prefix_cache.cache import PrefixCache
 from ktdesk_engine.prefix_cache.limits import CacheLimits
 from ktdesk_engine.text_engine import TextEngine, recommended_sampling
@@ -75,8 +76,14 @@ class LlamaCppEngine(TextEngine):
         cache_type = decide_cache_type(config.cache_type, "auto")
         context = decide_context(config.context, layers, available_bytes, cache_type, config.num_sequences)
         num_threads = len(thread_places(config.num_threads))
+        self.prefill_chunk = decide_prefill_chunk(config.prefill_chunk, 0, 1)
         self.config = replace(
-            config, engine="llamacpp", num_threads=num_threads, cache_type=cache_type, context=context
+            config,
+            engine="llamacpp",
+            num_threads=num_threads,
+            cache_type=cache_type,
+            context=context,
+            prefill_chunk=self.prefill_chunk,
         )
         self.context = context
         self.max_sequences = MAX_STATES if model.has_states else MAX_RUNNING
@@ -86,7 +93,7 @@ class LlamaCppEngine(TextEngine):
             num_cells=num_pages * PAGE_SIZE,
             cache_type=cache_type,
             num_threads=num_threads,
-            largest_batch=max(config.prefill_chunk, MAX_RUNNING),
+            largest_batch=max(self.prefill_chunk, MAX_RUNNING),
             max_running=self.max_sequences,
         )
         self._llama = LlamaContext(model, settings, model.vocab_size)
@@ -94,7 +101,7 @@ class LlamaCppEngine(TextEngine):
         self._pages = LlamaPages(
             self._llama, num_pages, max(1, cache_bytes(layers.cache_shapes, PAGE_SIZE, cache_type)), holders
         )
-        self._runner = LlamaRunner(self._llama, self._pages, range(self.max_sequences), context, config.prefill_chunk)
+        self._runner = LlamaRunner(self._llama, self._pages, range(self.max_sequences), context, self.prefill_chunk)
 
     @classmethod
     def load(

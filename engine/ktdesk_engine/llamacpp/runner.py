@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Protocol
@@ -54,9 +54,13 @@ class LlamaRunner:
         self.busy_seconds = 0.0
         """In llama.cpp; the rest of the time is Python's."""
 
-    def prefill(self, sequence: CachedSequence, token_ids: Sequence[int]) -> Floats:
-        """Adds tokens to a sequence; the logits (V,) of the token after them."""
+    def prefill(
+        self, sequence: CachedSequence, token_ids: Sequence[int], before_layer: Callable[[], None] = lambda: None
+    ) -> Floats:
+        """Adds tokens to a sequence; the logits (V,) of the token after them. before_layer: called before each chunk,
+        for llama.cpp shows no layers."""
         for chunk in _chunks(token_ids, self._largest_chunk):
+            before_layer()
             logits = self._extend(sequence, chunk, [len(chunk) - 1])
         return logits[0]
 

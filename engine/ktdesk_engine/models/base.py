@@ -113,8 +113,9 @@ class Decoder:
         """All that it computes with."""
         weights.finish(_NextTokenTensors(hparams))
 
-    def forward(self, batch: Batch, cache: KVCache) -> Floats:
-        """Hidden states after the last norm, (T, H); adds the batch to the cache.
+    def forward(self, batch: Batch, cache: KVCache, before_layer: Callable[[], None] = lambda: None) -> Floats:
+        """Hidden states after the last norm, (T, H); adds the batch to the cache. before_layer: what it raises ends the
+        batch.
 
         All of it is operations of the backend and views of their arrays, so that a program can take it up. Damaged
         weights make values that are no finite numbers: they go on to the logits, where they are seen.
@@ -122,6 +123,7 @@ class Decoder:
         x = self._embedding(batch.token_ids)
         turns = self._rope.turns(self.backend, batch.positions)
         for block in self._blocks:
+            before_layer()
             x = block(x, batch, turns, cache)
         return self._output_norm(x)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 from ktdesk_engine.answer import StreamEvent
@@ -27,11 +28,18 @@ from ktdesk_engine.scheduler.stats import Counters, SchedulerStats
 from ktdesk_engine.scheduler.waiting_room import WaitingRoom
 
 
+class _NotWantedError(Exception):
+    """Whoever asked is gone, or has no time left."""
+
+
 class StepRunner(Protocol):
     """Computes tokens over the cache. A sequence takes the pages it needs from the pool, which has them free."""
 
-    def prefill(self, sequence: CachedSequence, token_ids: Sequence[int]) -> Floats:
-        """Adds tokens to a sequence; the logits (V,) of the token after them."""
+    def prefill(
+        self, sequence: CachedSequence, token_ids: Sequence[int], before_layer: Callable[[], None] = lambda: None
+    ) -> Floats:
+        """Adds tokens to a sequence; the logits (V,) of the token after them. before_layer: what it raises ends the
+        prompt, of which the sequence then has no more than before."""
 
     def decode(self, sequences: Sequence[CachedSequence], token_ids: Sequence[int]) -> Floats:
         """Adds a token to each sequence; the logits (S, V) of the tokens after them, until the next call."""
@@ -205,7 +213,10 @@ class Scheduler:
             return
         started = self._clock()
         try:
-            logits = self._runner.prefill(place.sequence, chunk_ids)
+            logits = self._runner.prefill(place.sequence, chunk_ids, partial(self._check_wanted, job))
+        except _NotWantedError:
+            self._dismiss()
+            return
         except Exception as error:
             self._fail(job, error)
             return
@@ -216,6 +227,11 @@ class Scheduler:
             self._prompt = None
             self._streams.append(job)
             self._advance(job, logits)
+
+    def _check_wanted(self, job: Job) -> None:
+        """A chunk may take many seconds: nobody shall wait for one that nobody waits for."""
+        if job.is_cancelled or job.is_late(self._clock()):
+            raise _NotWantedError
 
     def _advance(self, job: Job, logits: Floats) -> None:
         """Chooses a job's next token. logits: (V,)."""

@@ -156,6 +156,34 @@ def test_who_leaves_frees_its_place_within_a_step(tokenizer: Tokenizer, after_st
     office.check_empty()
 
 
+@pytest.mark.parametrize("has_deadline", [False, True])
+def test_who_leaves_within_a_chunk_ends_it_and_keeps_what_was_before(tokenizer: Tokenizer, has_deadline: bool) -> None:
+    office = Office(tokenizer, largest_chunk=128)
+    answering = office.ask(prompt(10, 1), num_tokens=60)
+    office.scheduler.step()
+    leaving = office.ask(prompt(600), num_tokens=5, deadline_seconds=0.5 if has_deadline else None)
+    office.runner.token_seconds = 0.01  # a chunk takes longer than that
+
+    def leave_in_the_second_chunk() -> None:
+        if not has_deadline and len(office.runner.chunks) == 3:
+            office.cancel(leaving)
+
+    office.runner.on_layer = leave_in_the_second_chunk
+    office.run()
+    assert not leaving.events
+    assert [type(error) for error in leaving.errors] == ([DeadlineError] if has_deadline else [])
+    assert answering.token_ids == answer_to(answering.prompt, 60)
+    counters = office.scheduler.stats().counters
+    assert (counters.num_cancelled, counters.num_expired) == ((0, 1) if has_deadline else (1, 0))
+    office.check_empty()
+    num_tokens = sum(count for _, count in office.runner.chunks[1:])
+    office.runner.chunks.clear()
+    again = office.ask(leaving.prompt, num_tokens=3)
+    office.run()
+    assert again.token_ids == answer_to(again.prompt, 3)
+    assert office.runner.chunks[0][0] < num_tokens  # what was left was never kept
+
+
 def test_a_receiver_that_fails_is_one_that_left(tokenizer: Tokenizer) -> None:
     office = Office(tokenizer)
     office.ask(prompt(20), num_tokens=50)

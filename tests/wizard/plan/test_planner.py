@@ -80,6 +80,23 @@ def test_what_a_dense_layer_needed_stays_beside_what_experts_need() -> None:
     assert buffer_bytes(dense, sizes) - buffer_bytes(model, sizes) == 512 * 2 * 6144 * 4
 
 
+@pytest.mark.parametrize(("wishes", "num_tokens"), [({}, 1024), ({"devices": "gpu"}, 512)], ids=["cpu", "gpu"])
+def test_buffers_are_of_the_chunk_that_the_engine_takes(
+    wishes: dict[str, str], num_tokens: int, tmp_path: Path
+) -> None:
+    many_experts = replace(qwen3_30b(), num_used=4)  # of 128
+    made = plan(captured_facts("desktop", tmp_path), many_experts, context=8192, **wishes)
+    assert bool(made.gpu_parts) == bool(wishes)
+    (entry,) = (e for e in made.ledger if e.what == "compute buffers" and e.place == MEMORY)
+    assert entry.formula == f"a layer of {num_tokens} tokens, and logits"
+    (short,) = (
+        e
+        for e in plan(captured_facts("desktop", tmp_path / "short"), many_experts, context=64).ledger
+        if e.what == "compute buffers"
+    )
+    assert short.formula == "a layer of 64 tokens, and logits"
+
+
 def test_a_desktop_with_room_runs_it_as_trained(tmp_path: Path) -> None:
     made = plan(captured_facts("desktop", tmp_path))
     assert made.verdict.kind == "fits"

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ktdesk_engine.config import Compute, EngineConfig
+from ktdesk_engine.config import Compute
 from ktdesk_engine.errors import ResourceError
 from ktdesk_engine.kv_cache import LayerCacheShape, cache_bytes
 from ktdesk_engine.machine import divided
 from ktdesk_engine.memory import decide_cache_type, decide_context
+from ktdesk_engine.prefill_chunk import decide_prefill_chunk
 from ktdesk_wizard.errors import WishError
 from ktdesk_wizard.plan.cards import card_name, no_card, usable_cards, which_card
 from ktdesk_wizard.plan.ceilings import ceilings_of
@@ -65,12 +66,15 @@ def make_plan(
     _check_threads(facts, wishes)
     compute = wishes.compute_on(isa)
     available = _available(facts, wishes)
-    sizes = replace(_sizes(facts, model, wishes, abilities, compute, available), has_server=has_server)
     num_threads = wishes.num_threads or facts.cpu.num_threads.value or 1
     cards, refused = usable_cards(facts, wishes, abilities)
-    placement = place(model, cards[0], sizes, wishes.rules) if cards else nothing_placed(model)
+    sizes = replace(_sizes(facts, model, wishes, abilities, compute, available), has_server=has_server)
+    on_card = replace(sizes, prefill_chunk=_prefill_chunk(model, is_accelerated=True))
+    placement = place(model, cards[0], on_card, wishes.rules) if cards else nothing_placed(model)
     if placement.why_not is not None:
         refused.append(Rejected(card_name(cards[0][0]), placement.why_not))
+    elif cards:
+        sizes = on_card
     ledger = _ledger(model, sizes, placement, corrections)
     shares = tuple(replace(share, copies=facts.gpus.copies.value) for share in placement.shares)
     ceilings = ceilings_of(facts, num_threads)
@@ -118,8 +122,9 @@ def shares_on_card(
     """What a plan with these wishes puts on a card."""
     compute = wishes.compute_on(facts.cpu.isa.value or "scalar")
     sizes = _sizes(facts, model, wishes, abilities, compute, _available(facts, wishes))
+    on_card = replace(sizes, prefill_chunk=_prefill_chunk(model, is_accelerated=True))
     cards, _ = usable_cards(facts, wishes, abilities)
-    placement = place(model, cards[0], sizes, wishes.rules) if cards else nothing_placed(model)
+    placement = place(model, cards[0], on_card, wishes.rules) if cards else nothing_placed(model)
     return tuple(replace(share, copies=facts.gpus.copies.value) for share in placement.shares)
 
 
@@ -168,11 +173,15 @@ def _sizes(
         context=context,
         cache_type=cache_type,
         num_sequences=wishes.num_sequences,
-        prefill_chunk=EngineConfig().prefill_chunk,
+        prefill_chunk=_prefill_chunk(model, is_accelerated=False),
         is_packed=packed,
         has_huge_pages=facts.memory.huge_pages.value != "never" and sum(n.num_cores > 0 for n in facts.numa.nodes) < 2,
         cuts_windows=abilities.cuts_windows,
     )
+
+
+def _prefill_chunk(model: PlannedModel, *, is_accelerated: bool) -> int:
+    return decide_prefill_chunk(None, model.num_experts, model.num_used, is_accelerated=is_accelerated)
 
 
 def _counts(model: PlannedModel, tensor: PlannedTensor) -> bool:

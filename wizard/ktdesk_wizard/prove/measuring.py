@@ -118,6 +118,7 @@ def _planned(conditions: Conditions, kind: RowKind, ceilings: Ceilings) -> Predi
     model, config = conditions.model, conditions.config
     shares = () if config.accelerator is None else _on_card(conditions)
     if kind.phase == "prefill":
+        assert config.prefill_chunk is not None
         return predict_prefill(model, ceilings, config.prefill_chunk, config.compute, kind.num_tokens, kind.depth)
     assert config.cache_type is not None
     return predict_decode(model, ceilings, shares, kind.depth + kind.num_tokens // 2, config.cache_type, config.compute)
