@@ -22,7 +22,7 @@ from ktdesk_engine.benchmark.model_weights import model_weights
 from ktdesk_engine.calibration import find_min_tile_rows, typical_experts
 from ktdesk_engine.chat.template import ChatTemplate
 from ktdesk_engine.compute import decide_compute, fixed_min_tile_rows, min_tile_queries, rounds_to_bfloat16
-from ktdesk_engine.config import EngineConfig
+from ktdesk_engine.config import Compute, EngineConfig
 from ktdesk_engine.errors import ConfigError, ModelFileError
 from ktdesk_engine.expert_half import ExpertHalf, shares_memory
 from ktdesk_engine.fewer_experts import use_fewer_experts
@@ -35,7 +35,7 @@ from ktdesk_engine.machine import available_memory_bytes, thread_places
 from ktdesk_engine.memory import decide_cache_type, decide_context
 from ktdesk_engine.models.registry import family_of
 from ktdesk_engine.packing import check_memory, load_weights, packed_model_bytes
-from ktdesk_engine.prefill_chunk import decide_prefill_chunk
+from ktdesk_engine.prefill_chunk import ON_TILES, ExpertSizes, decide_prefill_chunk
 from ktdesk_engine.prefix_cache.cache import PrefixCache
 from ktdesk_engine.prefix_cache.disk_store import DiskStore
 from ktdesk_engine.prefix_cache.fingerprint import model_fingerprint
@@ -95,7 +95,7 @@ class Engine(TextEngine):
             engine="ktdesk",
             compute=compute,
             min_tile_rows=config.min_tile_rows if compute == "mixed" else None,
-            prefill_chunk=self._decide_prefill_chunk(config),
+            prefill_chunk=self._decide_prefill_chunk(config, compute, available_bytes - panel_bytes),
             num_threads=pool.num_threads,
             isa=pool.isa,
             cache_type=cache_type,
@@ -144,13 +144,14 @@ class Engine(TextEngine):
             device.cache_memory(cache.num_bytes)  # which says what is missing
         return cache
 
-    def _decide_prefill_chunk(self, config: EngineConfig) -> int:
-        rules = [layer.rule for layer in self.model.moe_layers]
-        most = max(rules, key=lambda rule: rule.num_experts / rule.num_used, default=None)
-        num_experts, num_used = (most.num_experts, most.num_used) if most else (0, 1)
-        return decide_prefill_chunk(
-            config.prefill_chunk, num_experts, num_used, is_accelerated=self.accelerator is not None
-        )
+    def _decide_prefill_chunk(self, config: EngineConfig, compute: Compute, left_bytes: int) -> int:
+        experts = None
+        on_tiles = self.pool.has_tiles and compute in ON_TILES
+        if self.model.moe_layers and on_tiles and self.accelerator is None:
+            layer = self.model.moe_layers[0]
+            width = layer.experts.gate.weight.num_rows
+            experts = ExpertSizes(layer.rule.num_experts, layer.rule.num_used, layer.hidden, width)
+        return decide_prefill_chunk(config.prefill_chunk, experts, left_bytes)
 
     def _decide_min_tile_rows(self, pool: WorkerPool) -> int:
         fixed = fixed_min_tile_rows(self.config.compute, self.config.min_tile_rows, pool)

@@ -76,7 +76,7 @@ class LlamaCppEngine(TextEngine):
         cache_type = decide_cache_type(config.cache_type, "auto")
         context = decide_context(config.context, layers, available_bytes, cache_type, config.num_sequences)
         num_threads = len(thread_places(config.num_threads))
-        self.prefill_chunk = decide_prefill_chunk(config.prefill_chunk, 0, 1)
+        self.prefill_chunk = decide_prefill_chunk(config.prefill_chunk, None, 0)
         self.config = replace(
             config,
             engine="llamacpp",

@@ -10,7 +10,7 @@ from ktdesk_engine.errors import ResourceError
 from ktdesk_engine.kv_cache import LayerCacheShape, cache_bytes
 from ktdesk_engine.machine import divided
 from ktdesk_engine.memory import decide_cache_type, decide_context
-from ktdesk_engine.prefill_chunk import decide_prefill_chunk
+from ktdesk_engine.prefill_chunk import ON_TILES, ExpertSizes, decide_prefill_chunk
 from ktdesk_wizard.errors import WishError
 from ktdesk_wizard.plan.cards import card_name, no_card, usable_cards, which_card
 from ktdesk_wizard.plan.ceilings import ceilings_of
@@ -69,7 +69,7 @@ def make_plan(
     num_threads = wishes.num_threads or facts.cpu.num_threads.value or 1
     cards, refused = usable_cards(facts, wishes, abilities)
     sizes = replace(_sizes(facts, model, wishes, abilities, compute, available), has_server=has_server)
-    on_card = replace(sizes, prefill_chunk=_prefill_chunk(model, is_accelerated=True))
+    on_card = replace(sizes, prefill_chunk=decide_prefill_chunk(None, None, 0))
     placement = place(model, cards[0], on_card, wishes.rules) if cards else nothing_placed(model)
     if placement.why_not is not None:
         refused.append(Rejected(card_name(cards[0][0]), placement.why_not))
@@ -122,7 +122,7 @@ def shares_on_card(
     """What a plan with these wishes puts on a card."""
     compute = wishes.compute_on(facts.cpu.isa.value or "scalar")
     sizes = _sizes(facts, model, wishes, abilities, compute, _available(facts, wishes))
-    on_card = replace(sizes, prefill_chunk=_prefill_chunk(model, is_accelerated=True))
+    on_card = replace(sizes, prefill_chunk=decide_prefill_chunk(None, None, 0))
     cards, _ = usable_cards(facts, wishes, abilities)
     placement = place(model, cards[0], on_card, wishes.rules) if cards else nothing_placed(model)
     return tuple(replace(share, copies=facts.gpus.copies.value) for share in placement.shares)
@@ -162,8 +162,8 @@ def _sizes(
     weights = sum(tensor.memory_bytes(packed) for tensor in model.tensors if packed and _counts(model, tensor))
     shapes = [layer.shape for layer in model.layers if layer.shape is not None]
     cached = _Cached(model.context_length, shapes)
+    left = max((available or 0) - weights, 0)
     try:
-        left = max((available or 0) - weights, 0)
         wish = wishes.context
         roomy = left if wish is None else 2**62  # whether a wish fits, the verdict says
         context = decide_context(wish, cached, roomy, cache_type, wishes.num_sequences)
@@ -173,15 +173,17 @@ def _sizes(
         context=context,
         cache_type=cache_type,
         num_sequences=wishes.num_sequences,
-        prefill_chunk=_prefill_chunk(model, is_accelerated=False),
+        prefill_chunk=decide_prefill_chunk(None, _on_tiles(facts, model, compute), left),
         is_packed=packed,
         has_huge_pages=facts.memory.huge_pages.value != "never" and sum(n.num_cores > 0 for n in facts.numa.nodes) < 2,
         cuts_windows=abilities.cuts_windows,
     )
 
 
-def _prefill_chunk(model: PlannedModel, *, is_accelerated: bool) -> int:
-    return decide_prefill_chunk(None, model.num_experts, model.num_used, is_accelerated=is_accelerated)
+def _on_tiles(facts: MachineFacts, model: PlannedModel, compute: Compute) -> ExpertSizes | None:
+    if not model.num_experts or facts.cpu.isa.value != "amx" or compute not in ON_TILES:
+        return None
+    return ExpertSizes(model.num_experts, model.num_used, model.hidden, model.expert_width)
 
 
 def _counts(model: PlannedModel, tensor: PlannedTensor) -> bool:
