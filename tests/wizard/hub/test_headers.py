@@ -99,3 +99,13 @@ def test_where_a_header_ends_is_known_from_any_longer_beginning(tiny_model: Tiny
         path.write_bytes(data[:cut])
         with pytest.raises(ModelFileError):
             header_bytes(path)
+
+
+def test_where_headers_cannot_be_kept_the_folder_is_named(
+    hub: LoopbackHub, tiny_model: TinyModel, tmp_path: Path
+) -> None:
+    """As on a disk that takes no file so long, or is full."""
+    model = files(hub, tiny_model("llama-moe"))
+    (tmp_path / "a-F32.gguf").mkdir()
+    with pytest.raises(FetchError, match="headers cannot be kept there"):
+        fetch_headers(Http(), model, tmp_path)

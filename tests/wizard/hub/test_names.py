@@ -25,6 +25,9 @@ from ktdesk_wizard.hub.names import HubName, RepositoryName, UrlName, parse_name
         ("./owner/name", None),
         ("../name", None),
         ("a/b/c", None),
+        (" owner/Big-GGUF:Q8_0\n", RepositoryName("owner/Big-GGUF", "Q8_0")),
+        ("owner/Big-GGUF:", RepositoryName("owner/Big-GGUF")),
+        ("besitzer/größe", None),
     ],
 )
 def test_names_are_told_apart(text: str, name: HubName | None) -> None:

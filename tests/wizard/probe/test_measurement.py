@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from ktdesk_wizard.probe.measurement import (
     FILE,
     Measurement,
     busy_note,
+    check_can_be_kept,
     measurement_of,
     raise_ceilings,
     save_measurement,
@@ -107,6 +109,23 @@ def test_a_folder_that_cannot_be_written_is_one_line(facts: MachineFacts, tmp_pa
     (tmp_path / "file").write_text("")
     with pytest.raises(HomeFolderError, match="cannot be kept"):
         save_measurement(taken(facts), tmp_path / "file")
+
+
+def test_a_full_disk_is_found_before_anything_is_measured_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An empty file can be made there."""
+    check_can_be_kept(tmp_path)
+    write = Path.write_bytes
+
+    def full(path: Path, data: bytes) -> int:
+        write(path, data[:0])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(HomeFolderError, match="No space left on device"):
+        check_can_be_kept(tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 class PretendedMachine:

@@ -76,8 +76,12 @@ def fetch_headers(
         report.advance(done, len(files))
         return found
 
-    with ThreadPoolExecutor(NUM_CONNECTIONS) as pool:
-        found = list(pool.map(fetch, range(len(files))))
+    try:
+        with ThreadPoolExecutor(NUM_CONNECTIONS) as pool:
+            found = list(pool.map(fetch, range(len(files))))
+    except OSError as error:
+        why = error.strerror or error
+        raise FetchError(f"{folder}: headers cannot be kept there ({why}): TMPDIR names another folder") from error
     paths, sizes, fetched = zip(*found, strict=True)
     _check_set(paths, files)
     return ShapeOnlyModel(paths, sum(sizes), sum(fetched))

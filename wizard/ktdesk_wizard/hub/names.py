@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 
 from ktdesk_wizard.hub.http import DEFAULT_ENDPOINT, endpoint
 
-_REPOSITORY = re.compile(r"(?P<id>[\w.-]+/[\w.-]+)(?::(?P<quantization>[\w.-]+))?", re.ASCII)
+_REPOSITORY = re.compile(r"(?P<id>[\w.-]+/[\w.-]+)(?::(?P<quantization>[\w.-]*))?", re.ASCII)
 """Hubs know no other letters."""
 _HUB_PATH = re.compile(
     r"/(?P<id>[\w.-]+/[\w.-]+)(?:/(?:resolve|blob|raw|tree)/(?P<revision>[^/]+)(?:/(?P<path>.+))?)?/?"
@@ -44,6 +44,7 @@ HubName = RepositoryName | UrlName
 
 def parse_name(model: str) -> HubName | None:
     """None for what is neither: a file, or a name of the catalogue."""
+    model = model.strip()  # as it was copied from somewhere
     if re.match(r"https?://", model):
         return _of_hub(model) or UrlName(model)
     for host in HUB_HOSTS:
@@ -51,7 +52,7 @@ def parse_name(model: str) -> HubName | None:
     found = _REPOSITORY.fullmatch(model)
     if found is None or model.startswith((".", "~")) or model.endswith(".gguf"):
         return None
-    return RepositoryName(found["id"], found["quantization"])
+    return RepositoryName(found["id"], found["quantization"] or None)
 
 
 def _of_hub(url: str) -> RepositoryName | None:

@@ -31,6 +31,8 @@ from ktdesk_wizard.probe.machine_facts import LinkRate, MachineFacts, NodeRead, 
 
 T = TypeVar("T")
 FILE = "measured.json"
+ROOM_BYTES = 16 << 10
+"""More than a measurement takes on the disk."""
 NUM_SAMPLES = 5
 MAX_SECONDS = 45.0
 """After which nothing more is begun. What is being measured then ends before a minute is over."""
@@ -160,13 +162,16 @@ def save_measurement(measurement: Measurement, folder: Path) -> None:
 
 
 def check_can_be_kept(folder: Path) -> None:
-    """Before anybody waits for a measurement. HomeFolderError where the folder cannot be written."""
+    """Before anybody waits for a measurement. HomeFolderError where the folder cannot be written, or its disk is
+    full: an empty file could be made there."""
     part = folder / f"{FILE}.{os.getpid()}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        part.touch()
+        part.write_bytes(bytes(ROOM_BYTES))
         part.unlink()
     except OSError as error:
+        with suppress(OSError):
+            part.unlink()
         raise HomeFolderError(f"{folder}: a measurement cannot be kept: {error.strerror or error}") from None
 
 

@@ -79,7 +79,7 @@ def _title(path: Path, num_bytes: int, changed_ns: int) -> str | None:
 
 def _folded(name: str) -> str:
     """One text may be written with other code points, as file systems do."""
-    return unicodedata.normalize("NFC", name).lower()
+    return unicodedata.normalize("NFC", name.strip()).lower()
 
 
 def _exact(model: StoredModel) -> set[str]:
