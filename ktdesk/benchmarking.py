@@ -52,6 +52,11 @@ class Bench:
     def finish(self) -> None:
         self._progress.erase()
 
+    @property
+    def taken_cores(self) -> float:
+        """By others, so far."""
+        return self._meter.read().taken_cores
+
     def report(
         self,
         subject: str,
@@ -98,7 +103,7 @@ def bench_model(
             _cache_note(engine),
             *_python_notes(python),
         )
-        run = measured_run(conditions, plan, rows, memory)
+        run = measured_run(conditions, plan, rows, memory, bench.taken_cores)
         about = _facts(path, model.weights) | {
             "cache": {"type": engine.config.cache_type, "token_bytes": _cache_token_bytes(engine)},
             "program": engine.config.program,

@@ -23,6 +23,7 @@ from ktdesk_wizard.plan.planner import make_plan
 from ktdesk_wizard.plan.quantization import requantized
 from ktdesk_wizard.plan.wishes import Wishes
 from ktdesk_wizard.probe.machine_facts import MachineFacts
+from ktdesk_wizard.prove.compare import busy_run_note
 from ktdesk_wizard.prove.run import MeasuredRun, MemorySample, Phase, SpeedSample
 from ktdesk_wizard.prove.store import FOLDER, MAX_KEPT, load_runs, save_run
 
@@ -169,3 +170,15 @@ def test_a_damaged_run_is_left_out(facts: MachineFacts, tmp_path: Path, old: str
     path.write_text(text.replace(old, new, 1))
     save_run(run_of(facts), tmp_path)
     assert load_runs(tmp_path) == (run_of(facts),)
+
+
+def test_what_was_measured_beside_others_counts_only_where_nothing_was_measured_in_quiet(facts: MachineFacts) -> None:
+    quiet, busy = (run_of(facts, speed("prefill", factor)) for factor in (1.1, 0.4))
+    busy = replace(busy, busy_cores=busy.num_threads / 2)
+    assert (quiet.was_busy, busy.was_busy) == (False, True)
+    for runs, factor in (((busy,), 0.4), ((quiet, busy), 1.1), ((busy, busy, quiet), 1.1)):
+        assert corrections(facts, *runs).factor("prefill", 0) == pytest.approx(factor)
+    note = busy_run_note(busy)
+    assert note is not None
+    assert f"of {busy.num_threads} cores" in note
+    assert busy_run_note(quiet) is None

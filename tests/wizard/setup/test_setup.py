@@ -38,6 +38,7 @@ from ktdesk_wizard.probe.probe import probe
 from ktdesk_wizard.prove.run import engine_build
 from ktdesk_wizard.prove.store import load_runs
 from ktdesk_wizard.setup import work
+from ktdesk_wizard.setup.advice import advice_of
 from ktdesk_wizard.setup.flow import Listener, Setup
 from ktdesk_wizard.setup.journal import unfinished
 from ktdesk_wizard.setup.messages import Task
@@ -45,7 +46,6 @@ from ktdesk_wizard.setup.sources import FileSource
 from ktdesk_wizard.setup.step import STEPS, Step, StepName
 from ktdesk_wizard.setup.trials import Trials
 from ktdesk_wizard.setup.wanted import Wanted
-from ktdesk_wizard.setup.work import advice_of
 
 ModelNamed = Callable[[str], Path]
 

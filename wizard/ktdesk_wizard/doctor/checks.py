@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ktdesk_wizard.doctor import device_checks, memory_checks, processor_checks
+from ktdesk_wizard.doctor import device_checks, measurement_checks, memory_checks, processor_checks
 from ktdesk_wizard.doctor.diagnosis import Check
 
 CHECKS: tuple[Check, ...] = (
@@ -28,5 +28,5 @@ CHECKS: tuple[Check, ...] = (
     device_checks.narrow_links,
     device_checks.disk,
     device_checks.small_wsl,
-    device_checks.calibration,
+    measurement_checks.calibration,
 )

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from datetime import timedelta
 
 from ktdesk_engine.backends.cuda.visible import VISIBLE, hides_all
 from ktdesk_wizard.doctor.diagnosis import Case, Evidence, Finding, evidence
-from ktdesk_wizard.probe.measurement import was_busy, was_hurried
 
 GIB = 2**30
 FIRST_DRIVER = (525, 60)
@@ -17,7 +15,6 @@ SLOW_DISK_BYTES_S = 400e6
 """A model of 100 GB then takes four minutes to load."""
 LITTLE_ROOM_BYTES = 20 * GIB
 SLOW_FILESYSTEMS = {"9p", "drvfs", "fuse", "fuseblk", "nfs", "nfs4", "cifs", "smb3", "vboxsf", "virtiofs", "sshfs"}
-OLD = timedelta(days=90)
 
 
 def old_driver(case: Case) -> Iterator[Finding]:
@@ -119,41 +116,4 @@ def small_wsl(case: Case) -> Iterator[Finding]:
             "WSL gets half of the host's memory unless told otherwise",
             (evidence(wsl, lambda value: "yes"), evidence(memory, lambda value: f"{value / GIB:.1f} GiB")),
             "set memory= below [wsl2] in .wslconfig of the Windows user, then `wsl --shutdown`",
-        )
-
-
-def calibration(case: Case) -> Iterator[Finding]:
-    read, cpu = case.facts.memory.read_bytes_s, case.facts.cpu
-    if was_busy(case.facts):
-        yield Finding(
-            "busy-measurement",
-            "slow",
-            "this machine was measured while others computed: plans may be several times too low",
-            (evidence(cpu.busy_cores, lambda cores: f"other processes used {cores:.1f} cores"),),
-            "when it is quiet: ktdesk probe --measure",
-        )
-    elif was_hurried(case.facts):
-        yield Finding(
-            "hurried-measurement",
-            "note",
-            "there was not time for all turns when this machine was measured: plans are less certain",
-            (evidence(cpu.turns_share, lambda share: f"{share:.0%} of the usual turns"),),
-            "ktdesk probe --measure",
-        )
-    if case.measured_at is None:
-        yield Finding(
-            "not-measured",
-            "note",
-            "this machine was not measured: speeds of plans are looked up, or unknown",
-            (Evidence("none for this processor, threads and version", "measured.json of the data folder"),),
-            "ktdesk probe --measure",
-        )
-    elif case.now - case.measured_at > OLD:
-        days = (case.now - case.measured_at).days
-        yield Finding(
-            "old-measurement",
-            "note",
-            f"this machine was measured {days} days ago",
-            (Evidence(f"{case.measured_at:%Y-%m-%d}", read.source),),
-            "ktdesk probe --measure",
         )

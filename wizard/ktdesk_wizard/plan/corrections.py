@@ -123,9 +123,15 @@ def corrections_for(model: PlannedModel, runs: Iterable[MeasuredRun], conditions
     """runs: the oldest first."""
     on_cpu = [run for run in runs if run.formulas == FORMULAS and not run.accelerator]
     fitting = [run for run in on_cpu if conditions_of_run(run) == conditions]
-    of_model = tuple(run for run in fitting if run.model == model.fingerprint)
-    of_others = tuple(run for run in fitting if run.model != model.fingerprint)
-    return Corrections(of_model, of_others, tuple(run for run in of_others if run.shape == model.shape))
+    of_model = [run for run in fitting if run.model == model.fingerprint]
+    of_others = [run for run in fitting if run.model != model.fingerprint]
+    of_shape = [run for run in of_others if run.shape == model.shape]
+    return Corrections(_quiet(of_model), _quiet(of_others), _quiet(of_shape))
+
+
+def _quiet(runs: Sequence[MeasuredRun]) -> tuple[MeasuredRun, ...]:
+    """Those beside which nothing else computed; all, where there is none."""
+    return tuple(run for run in runs if not run.was_busy) or tuple(runs)
 
 
 def conditions_of_run(run: MeasuredRun) -> Conditions:

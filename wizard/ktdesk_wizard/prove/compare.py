@@ -47,6 +47,18 @@ def moment_note(plan: Plan, facts: MachineFacts, run: MeasuredRun) -> str | None
     )
 
 
+def busy_run_note(run: MeasuredRun) -> str | None:
+    """Why a speed may be far from its plan, where others computed meanwhile."""
+    if not run.was_busy:
+        return None
+    return (
+        f"while the model was measured, other processes used {run.busy_cores:.1f} of {run.num_threads} cores: they "
+        "interrupt a prompt again and again, and the short looks at bandwidth and peak hardly, so that less was "
+        "measured than is planned for these; plans follow this run only as long as there is none of a quieter hour, "
+        "and `ktdesk bench` measures again"
+    )
+
+
 def _ceilings(read: float, peak: float) -> str:
     return f"{read / 1e9:.1f} GB/s and {peak / 1e12:.2f} T a second"
 

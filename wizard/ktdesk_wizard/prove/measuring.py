@@ -10,6 +10,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from ktdesk_engine.benchmark.ceilings import Probes
+from ktdesk_engine.benchmark.conditions import LoadMeter
 from ktdesk_engine.benchmark.model import PLANNED_PEAK, TILE_PEAK, ModelBench, ModelPlan, RowKind
 from ktdesk_engine.benchmark.samples import Progress, Row
 from ktdesk_engine.config import EngineConfig
@@ -49,8 +50,9 @@ def measure_engine(
     conditions = conditions_of(engine, facts)
     bench = ModelBench(engine, plan)
     memory = memory_sample(conditions, bench.warm_up())
+    meter = LoadMeter()
     rows = list(bench.rows(Probes(engine.pool, bench.peaks), progress))
-    return measured_run(conditions, plan, rows, memory)
+    return measured_run(conditions, plan, rows, memory, meter.read().taken_cores)
 
 
 def conditions_of(engine: Engine, facts: MachineFacts) -> Conditions:
@@ -58,9 +60,9 @@ def conditions_of(engine: Engine, facts: MachineFacts) -> Conditions:
 
 
 def measured_run(
-    conditions: Conditions, plan: ModelPlan, rows: Sequence[Row], memory: MemorySample | None
+    conditions: Conditions, plan: ModelPlan, rows: Sequence[Row], memory: MemorySample | None, busy_cores: float
 ) -> MeasuredRun:
-    """rows: those of the plan, in its order."""
+    """rows: those of the plan, in its order. busy_cores: that others used meanwhile."""
     model, config = conditions.model, conditions.config
     assert config.num_threads is not None
     assert config.isa is not None
@@ -81,6 +83,7 @@ def measured_run(
         memory=memory,
         shape=model.shape,
         accelerator=config.accelerator or "",
+        busy_cores=round(busy_cores, 2),
     )
 
 

@@ -11,6 +11,7 @@ from typing import Literal
 
 from ktdesk_engine.config import CacheType
 from ktdesk_engine.kernels import _kernels
+from ktdesk_wizard.probe.measurement import BUSY_SHARE
 
 Phase = Literal["prefill", "decode"]
 PHASES: tuple[Phase, ...] = ("prefill", "decode")
@@ -76,6 +77,14 @@ class MeasuredRun:
     """Of the model, without its quantization."""
     accelerator: str = ""
     """Where not the CPU alone computed."""
+    busy_cores: float = 0.0
+    """That others used meanwhile."""
+
+    @property
+    def was_busy(self) -> bool:
+        """A prompt is a long piece of work, which others interrupt again and again; between them the short looks at
+        the ceilings are not interrupted. So what was planned for these is more than could be measured."""
+        return self.busy_cores > BUSY_SHARE * self.num_threads
 
     @property
     def ceilings(self) -> tuple[float, float] | None:

@@ -17,13 +17,14 @@ from pathlib import Path
 
 from ktdesk_wizard.errors import CancelledError, NotConfirmedError
 from ktdesk_wizard.prove.run import engine_build
+from ktdesk_wizard.setup.advice import advice_of
 from ktdesk_wizard.setup.journal import Journal
 from ktdesk_wizard.setup.outcome import Outcome
 from ktdesk_wizard.setup.sources import ModelSource
 from ktdesk_wizard.setup.step import STEPS, Advance, Failure, FileAdvance, Step, StepName, Unit
 from ktdesk_wizard.setup.trials import Trials
 from ktdesk_wizard.setup.wanted import Wanted
-from ktdesk_wizard.setup.work import Done, MeasureMachine, Work, advice_of
+from ktdesk_wizard.setup.work import Done, MeasureMachine, Work
 
 Listener = Callable[[Step], None]
 STOPPING = (CancelledError, NotConfirmedError, KeyboardInterrupt, SystemExit)

@@ -8,15 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from ktdesk_engine.errors import ConfigError, ModelFileError, UnsupportedError
 from ktdesk_wizard.errors import (
     DoesNotFitError,
     HomeFolderError,
-    RefusedError,
     TrialError,
-    TrialMemoryError,
     WishError,
 )
 from ktdesk_wizard.plan.cards import missing_card, usable_cards
@@ -37,49 +34,20 @@ from ktdesk_wizard.probe.measurement import (
 )
 from ktdesk_wizard.probe.measuring_turn import measuring_turn
 from ktdesk_wizard.probe.probe import probe
-from ktdesk_wizard.prove.compare import Compared, compared, moment_note
+from ktdesk_wizard.prove.compare import Compared, busy_run_note, compared, moment_note
 from ktdesk_wizard.prove.run import MeasuredRun, engine_build
 from ktdesk_wizard.prove.store import load_runs, run_from_facts, save_run
 from ktdesk_wizard.setup.journal import FOLDER, Journal
 from ktdesk_wizard.setup.messages import Part, Task
 from ktdesk_wizard.setup.outcome import Outcome
 from ktdesk_wizard.setup.sources import ModelSource
-from ktdesk_wizard.setup.step import FileAdvance, StepName, Unit
+from ktdesk_wizard.setup.step import StepName, Unit
 from ktdesk_wizard.setup.trials import Facts, Trial, Trials
 from ktdesk_wizard.setup.wanted import Wanted
+from ktdesk_wizard.setup.watcher import StepReport, Watcher
 
 GIB = 2**30
 MAX_SHOWN = 60
-ADVICE: dict[StepName, str] = {
-    "find": "check the name (`ktdesk plan --list` and `ktdesk models` show some) and the network",
-    "probe": "`ktdesk probe --sources` shows what could be read",
-    "measure": "`ktdesk doctor` shows what is wrong with this machine",
-    "plan": "`ktdesk plan MODEL --explain` shows the bytes and what else would fit",
-    "rehearse": "take another file or quantization; --force goes on all the same",
-    "confirm": "add --yes",
-    "pull": "the same command goes on where it was",
-    "load": "`ktdesk doctor` shows what is wrong with this machine; --context asks for less memory",
-    "smoke": "`ktdesk models verify` checks the file",
-    "prove": "the same command tries again",
-    "save": "name a folder that can be written with --home",
-}
-_ADVICE_OF_KIND: tuple[tuple[type[BaseException], str], ...] = (
-    (RefusedError, "once HF_TOKEN holds a token that may read it, the same command goes on"),
-    (HomeFolderError, "make room there, or name a folder that can be written with --home"),
-    (TrialMemoryError, "close something, or ask for less with --context; `ktdesk doctor` shows what takes memory"),
-    (WishError, "`ktdesk setup --help` shows what can be asked for"),
-    (ConfigError, "`ktdesk setup --help` shows what can be asked for"),
-    (UnsupportedError, "take another model; --force goes on all the same"),
-    (ModelFileError, "name another file or quantization, or fetch it again"),
-)
-"""Of errors that say more than the step in which they came up."""
-
-
-def advice_of(name: StepName, error: BaseException) -> str:
-    """What to do next. What the plan says would fit goes before all else."""
-    if isinstance(error, DoesNotFitError):
-        return error.advice
-    return next((advice for kind, advice in _ADVICE_OF_KIND if isinstance(error, kind)), ADVICE[name])
 
 
 @dataclass(frozen=True)
@@ -90,39 +58,6 @@ class Done:
 
 MeasureMachine = Callable[[MachineFacts], None]
 """Measures this machine and keeps it in the data folder, or leaves it at that it is not measured."""
-
-
-class Watcher(Protocol):
-    """Who is told how far a step is. Each of them may raise, to stop."""
-
-    def advance(
-        self, name: StepName, done: float, total: float, unit: Unit, note: str = "", files: tuple[FileAdvance, ...] = ()
-    ) -> None: ...
-
-    def check_cancelled(self) -> None: ...
-
-    def ask(self, question: str) -> None: ...
-
-
-class _StepReport:
-    """A `Report` for what a step calls."""
-
-    def __init__(self, watcher: Watcher, name: StepName) -> None:
-        self._watcher, self._name, self._note = watcher, name, ""
-        self._files: tuple[FileAdvance, ...] = ()
-
-    def step(self, what: str) -> None:
-        self._note = what
-        self._watcher.advance(self._name, 0, 0, "bytes", what)
-
-    def note(self, text: str) -> None:
-        self._note = text
-
-    def files(self, files: tuple[FileAdvance, ...]) -> None:
-        self._files = files
-
-    def advance(self, done_bytes: int, total_bytes: int) -> None:
-        self._watcher.advance(self._name, done_bytes, total_bytes, "bytes", self._note, self._files)
 
 
 class Work:
@@ -196,7 +131,7 @@ class Work:
         return self.plan.command
 
     def _find(self) -> Done:
-        return Done(self._source.find(_StepReport(self._watcher, "find")))
+        return Done(self._source.find(StepReport(self._watcher, "find")))
 
     def _probe(self) -> Done:
         self.facts = facts = probe(self._data_folder / "models")
@@ -251,7 +186,7 @@ class Work:
     def _plan(self) -> Done:
         """With the context of the interrupted setup, where there was one: what was confirmed stays."""
         assert self.facts is not None
-        self.header = self._source.header(_StepReport(self._watcher, "plan"))
+        self.header = self._source.header(StepReport(self._watcher, "plan"))
         self.model = replace(model_of_file(self.header), source=self._source.name)
         before = self._journal.note_of("plan")
         wishes = self._wanted.wishes
@@ -319,7 +254,7 @@ class Work:
 
     def _pull(self) -> Done:
         is_here = not self._source.missing_bytes
-        self.path = self._source.fetch(_StepReport(self._watcher, "pull"))
+        self.path = self._source.fetch(StepReport(self._watcher, "pull"))
         return Done(str(self.path), is_from_before=is_here)
 
     def _load(self) -> Done:
@@ -378,7 +313,7 @@ class Work:
         assert self.plan is not None
         assert self.facts is not None
         if run.ceilings is not None and not run.accelerator:
-            self.remarks += filter(None, [moment_note(self.plan, self.facts, run)])
+            self.remarks += filter(None, [busy_run_note(run), moment_note(self.plan, self.facts, run)])
             self.remarks += filter(None, [raise_ceilings(self.facts, self._data_folder, *run.ceilings)])
 
     def _save(self) -> Done:
