@@ -246,8 +246,10 @@ class Engine(TextEngine):
 
     def resize_experts(self, num_bytes: int) -> None:
         """Between steps: so much of the accelerator's memory is for experts. ConfigError without one."""
-        self.experts.resize(num_bytes)
-        self._runner.forget_programs()
+        try:
+            self.experts.resize(num_bytes)
+        finally:
+            self._runner.forget_programs()
 
     def restore_use(self, rates: npt.ArrayLike) -> None:
         """Before any step: what `experts.use` counted at another time; experts on an accelerator follow it.
@@ -258,8 +260,10 @@ class Engine(TextEngine):
             raise ConfigError("this model has no experts whose use is counted")
         self.experts.use.restore(rates)
         if self.accelerator is not None:
-            self.experts.place()
-            self._runner.forget_programs()
+            try:
+                self.experts.place()
+            finally:
+                self._runner.forget_programs()
 
     def make_prefix_cache(self, limits: CacheLimits) -> PrefixCache:
         prefixes = self._prefix_cache(limits)

@@ -187,6 +187,11 @@ class ExpertHalf:
         self.use.restore(np.zeros(self.use.counts.shape))
         return self.num_deferred
 
+    def prepare(self) -> None:
+        """Before anything of a step is submitted: takes away what one that was broken off has left."""
+        if self._hybrid is not None:
+            self._hybrid.prepare()
+
     def between_steps(self) -> None:
         """Now and then moves experts toward what is used, for config.move_ms at most."""
         if self._memory is None or not self._config.move_ms:

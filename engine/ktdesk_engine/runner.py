@@ -26,6 +26,9 @@ MAX_PROGRAM_SEQUENCES = 16
 class Upkeep(Protocol):
     """What is done between steps."""
 
+    def prepare(self) -> None:
+        """Before anything of a step is submitted: takes away what one that was broken off has left."""
+
     def between_steps(self) -> None:
         """After some, before others."""
 
@@ -138,15 +141,17 @@ class Runner:
         writes to the cache what it wrote before."""
         try:
             with self._model.backend.failures():
+                if self._upkeep is not None:
+                    self._upkeep.prepare()
                 return compute()
         except (AcceleratorMemoryError, MemoryError) as error:
             failure = error.with_traceback(None)  # whose frames hold arrays that must be free before there is room
             failure.__cause__ = failure.__context__ = None
+        self._programs.clear()  # first: making room may fail as well, half done
         with self._model.backend.failures():
             has_room = self._upkeep is not None and self._upkeep.make_room()
         if not has_room:
             raise failure
-        self._programs.clear()
         return self._with_room(compute)
 
     def _forward(self, batch: Batch, before_layer: Callable[[], None] = lambda: None) -> Floats:

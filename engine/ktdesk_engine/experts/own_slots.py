@@ -36,11 +36,10 @@ class OwnSlots:
 
     def begin(self) -> None:
         """ConfigError where there is no room for as many as were asked for."""
-        self._residency.clear()  # what it takes is free for it
         self._fill(self._num_slots())
 
     def refill(self) -> None:
-        self.begin()
+        self._residency.occupy(self._choose(self._residency.num_slots))
 
     def resize(self, num_bytes: int) -> None:
         self._residency.clear()

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ktdesk_engine.backends.accelerator import Accelerator, ExpertSlots, HostExperts
+from ktdesk_engine.errors import AcceleratorError
 from ktdesk_engine.kernels import Blocks, Ids
 from ktdesk_engine.placement import Mask, Rates, moves_toward
 
@@ -128,7 +129,8 @@ class Residency:
     def _copy(self, placed: Iterable[tuple[int, int]]) -> int:
         """Experts, by their flat ids, into slots; then the table. How many.
 
-        Where a copy fails, who was to come is the CPU's: the device's table and this one say the same all the same.
+        Where a copy fails, who was to come is the CPU's; where the device failed, all are: its table and this one say
+        the same.
         """
         assert self.slots is not None
         flat, num_copies = self.slot_of_expert.reshape(-1), 0
@@ -138,9 +140,20 @@ class Residency:
                 flat[expert] = slot
                 num_copies += 1
         finally:
+            self._tell_device()
+        return num_copies
+
+    def _tell_device(self) -> None:
+        """Its table. What it failed with is raised once both tables are empty: nobody knows what lies in its slots."""
+        assert self.slots is not None
+        try:
             self.slots.set_table(self.slot_of_expert)
             self._accelerator.synchronize()
-        return num_copies
+        except AcceleratorError:
+            self.slot_of_expert[:] = -1
+            self.slots.set_table(self.slot_of_expert)
+            self._accelerator.synchronize()
+            raise
 
     def _free_slots(self) -> list[int]:
         taken = set(self.slot_of_expert.reshape(-1).tolist())

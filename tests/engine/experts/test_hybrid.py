@@ -267,3 +267,40 @@ def test_a_model_that_is_not_loaded_leaves_no_thread_behind(
     with pytest.raises(ConfigError, match="accelerator_experts 1000"):
         Engine.load(tiny_model("qwen3moe"), hybrid(accelerator_experts=1000, accelerator_bytes=8_000_000))
     assert len(closed) == 1
+
+
+def test_a_failure_after_a_step_that_was_broken_off_spoils_no_answer(tiny_model: TinyPath) -> None:
+    with Engine.load(tiny_model("qwen3moe"), config()) as engine:
+        want = decoded(engine)
+    with Engine.load(tiny_model("qwen3moe"), hybrid(accelerator_experts=12)) as engine:
+        device, calls = engine.accelerator, []
+        assert isinstance(device, HostThreadAccelerator)
+        honest = device.hand_over
+
+        def interrupted(*arguments: object) -> None:
+            calls.append(arguments)
+            if len(calls) == 2:
+                raise KeyboardInterrupt
+            honest(*arguments)  # type: ignore[arg-type]
+
+        device.hand_over = interrupted  # type: ignore[method-assign]
+        with pytest.raises(KeyboardInterrupt):
+            decoded(engine)
+        device.fail("it failed while nobody waited")
+        assert_close(decoded(engine), want)
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_where_the_device_fails_while_experts_are_placed_none_lies_there(recorded: bool, tiny_model: TinyPath) -> None:
+    with Engine.load(tiny_model("qwen3moe"), config()) as engine:
+        want = decoded(engine)
+    with Engine.load(tiny_model("qwen3moe"), hybrid(accelerator_experts=12, program=recorded)) as engine:
+        decoded(engine, 2)
+        device, use = engine.accelerator, engine.experts.use
+        assert isinstance(device, HostThreadAccelerator)
+        assert use is not None
+        device.fail("a copy went astray")
+        with pytest.raises(AcceleratorError, match="a copy went astray"):
+            engine.restore_use(use.rates())
+        assert engine.experts.num_resident == 0
+        assert_close(decoded(engine), want)
