@@ -108,6 +108,13 @@ def test_the_nearest_depth_counts(facts: MachineFacts) -> None:
     assert known.factor("decode", 8192) == pytest.approx(0.5)
 
 
+def test_a_long_prompt_in_larger_pieces_does_not_count(facts: MachineFacts) -> None:
+    long = replace(speed("prefill", 1.4), num_tokens=2048)
+    assert corrections(facts, run_of(facts, long)).factor("prefill", 0) is None
+    both = corrections(facts, run_of(facts, long, speed("prefill", 0.9)))
+    assert both.factor("prefill", 0) == pytest.approx(0.9)
+
+
 def test_other_models_correct_too_but_say_less(facts: MachineFacts) -> None:
     other = replace(run_of(facts, speed("decode", 0.7), missing_bytes=5), model="another")
     known = corrections(facts, other)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
+from ktdesk_engine.prefill_chunk import SMALLEST
 from ktdesk_wizard.plan.model import PlannedModel
 from ktdesk_wizard.plan.plan import Prediction
 from ktdesk_wizard.plan.wishes import Wishes
@@ -142,10 +143,15 @@ def _factors(runs: Sequence[MeasuredRun], phase: Phase, depth: int) -> list[floa
     """Of each of the last runs that measured the phase, at its depth nearest to this one."""
     nearest = []
     for run in runs:
-        samples = [sample for sample in run.speeds if sample.phase == phase and sample.factor is not None]
+        samples = [sample for sample in run.speeds if sample.phase == phase and _is_comparable(sample)]
         if samples:
             nearest.append(min(samples, key=lambda sample: _distance(sample, depth)))
     return [sample.factor for sample in nearest[-LAST_RUNS:] if sample.factor is not None]
+
+
+def _is_comparable(sample: SpeedSample) -> bool:
+    """A long prompt goes in larger pieces than the one that plans are about: how much faster, no formula says."""
+    return sample.factor is not None and (sample.phase != "prefill" or sample.num_tokens <= SMALLEST)
 
 
 def _distance(sample: SpeedSample, depth: int) -> float:
