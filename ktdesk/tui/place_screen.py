@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from ktdesk.tui.app import KtdeskApp
 
 MIN_WIDTH, MIN_HEIGHT = 40, 10
+LOW = 18
+"""Lines, below which there are none to spare."""
 NO_ROOM = f"ktdesk needs {MIN_WIDTH} x {MIN_HEIGHT} characters. Make the window larger; ctrl+q leaves."
 
 
@@ -70,6 +72,7 @@ class PlaceScreen(Screen[None]):
         self.watch(self, "focused", self._keep_left)
 
     def on_resize(self) -> None:
+        self.set_class(self.app.size.height < LOW, "-low")
         left = self._left
         if left is not None and self._has_room:
             self._left = None

@@ -58,10 +58,10 @@ class SettingsScreen(PlaceScreen):
         #choices Select { width: 30; }
         #choices Input { width: 30; }
         #choices .state { width: auto; height: 3; content-align: left middle; }
-        #file { color: $foreground 60%; height: auto; }
+        #file { color: $foreground 70%; height: auto; }
         #keys { height: 1fr; min-height: 8; margin: 1 2 0 2; }
-        &.-narrow #choices Label { width: 24; }
-        &.-narrow #choices Select, &.-narrow #choices Input { width: 1fr; }
+        &.-narrow #choices Label { width: 1fr; max-width: 24; height: auto; min-height: 3; }
+        &.-narrow #choices Select, &.-narrow #choices Input { width: 1fr; min-width: 20; }
         &.-wide {
             #settings { layout: horizontal; }
             #choices { width: 62; }
@@ -107,7 +107,7 @@ class SettingsScreen(PlaceScreen):
         bound = self.ktdesk.preferences.keys
         for name, key in KEYS.items():
             shown = Text(bound.get(name, key.key).replace(",", ", "), "bold reverse" if name in bound else "bold")
-            table.add_row(shown, Text(key.what), Text(key.group), Text(name, "dim"), key=name)
+            table.add_row(shown, Text(key.what), Text(key.group), Text(name), key=name)
         table.move_cursor(row=row)
 
     @on(Select.Changed, "#theme")

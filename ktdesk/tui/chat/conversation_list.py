@@ -140,8 +140,8 @@ def ids_of(option: Option) -> tuple[int, int | None]:
 
 def _summary_text(item: Summary) -> Content:
     tags = "".join(f" #{tag}" for tag in item.tags)
-    rest = Content.styled(f"{_when(item.changed)}, {counted(item.num_messages, 'message')}{harmless(tags)}", "dim")
-    return Content(harmless(item.title)) + Content("\n") + rest
+    rest = f"{_when(item.changed)}, {counted(item.num_messages, 'message')}{harmless(tags)}"
+    return Content.styled(harmless(item.title), "bold") + Content(f"\n{rest}")
 
 
 def _hit_text(hit: Hit) -> Content:
@@ -151,7 +151,7 @@ def _hit_text(hit: Hit) -> Content:
     text += Content("\n")
     excerpt = " ".join(hit.excerpt.split())
     for number, part in enumerate(excerpt.replace(MARK_END, MARK_BEGIN).split(MARK_BEGIN)):
-        text += Content.styled(harmless(part), "bold $accent" if number % 2 else "dim")
+        text += Content.styled(harmless(part), "bold underline" if number % 2 else "")
     return text
 
 

@@ -64,6 +64,10 @@ class ChatScreen(PlaceScreen):
         #main.-empty Welcome { display: block; }
         &.-short Composer { max-height: 5; }
         &.-narrow ConversationList { width: 28; }
+        &.-low Welcome {
+            #welcome-text, #welcome-last { margin: 0 1; }
+            Button { height: 1; border: none !important; margin-top: 0; }
+        }
     }
     """
 

@@ -88,6 +88,7 @@ through the versions. Text is marked with the mouse and copied with ctrl+c.
         self.draw_seconds = 0.0
         """What the last change cost."""
         self._strips: dict[tuple[int, bool], tuple[Line, Strip]] = {}
+        self._drawn_width = 0
         self._has_mouse = False
         """Where it was never moved here, nothing can be marked, and lines need not say where they are."""
         self._idle: Timer | None = None
@@ -243,9 +244,15 @@ through the versions. Text is marked with the mouse and copied with ctrl+c.
             self._has_mouse = False
 
     def on_resize(self, event: Resize) -> None:
-        self._strips.clear()
+        """Another height alone, as a notice leaves, changes no line."""
+        is_as_wide, self._drawn_width = self._drawn_width == self.size.width, self.size.width
+        if not is_as_wide:
+            self._strips.clear()
         if len(self._stack):
-            self._measure_anew()
+            if is_as_wide:
+                self._settle()
+            else:
+                self._measure_anew()
             if self.follows:
                 self._scroll_to_end()
 

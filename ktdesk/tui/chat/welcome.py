@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from textual import on
 from textual.app import ComposeResult
-from textual.containers import Center, Middle
+from textual.containers import Center, VerticalScroll
 from textual.message import Message
 from textual.reactive import reactive
 from textual.widgets import Button, Static
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from ktdesk.model_link import LinkState
 
 
-class Welcome(Middle):
+class Welcome(VerticalScroll, can_focus=False):
     HELP = "How the model is. With one loaded, write below."
     DEFAULT_CSS = """
     Welcome {
-        height: 1fr;
+        height: 1fr; align-vertical: middle;
         Static { text-align: center; width: 100%; height: auto; }
         #welcome-title { color: $primary; text-style: bold; }
         #welcome-text { color: $foreground 75%; margin: 1 4; }

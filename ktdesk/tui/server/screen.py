@@ -10,7 +10,7 @@ from typing import ClassVar
 from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.containers import Vertical, VerticalScroll
 from textual.widgets import Button, Log, OptionList, Static
 
 from ktdesk.client_snippets import CLIENTS, snippet
@@ -23,6 +23,7 @@ from ktdesk.tui.place_screen import PlaceScreen
 from ktdesk.tui.server.log_tail import LogTail
 from ktdesk.tui.server.other_servers import OtherServers
 from ktdesk.tui.server.server_words import NO_SERVER, facts_of, no_server_words
+from ktdesk.tui.widgets.button_row import ButtonRow
 from ktdesk.watching import Moment, Watcher
 
 SECONDS_BETWEEN_LOOKS = 1.0
@@ -68,8 +69,7 @@ class ServerScreen(PlaceScreen):
         #snippet { background: $surface; }
         #others-title { margin-top: 1; padding: 0 1; text-style: bold; height: auto; }
         OtherServers { margin-top: 0; }
-        #actions { height: 1; padding: 0 1; margin-top: 1; }
-        #actions Button { height: 1; min-width: 8; border: none; margin-right: 1; }
+        #actions { margin-top: 1; }
         #log { height: 1fr; min-height: 5; margin-top: 1; padding: 0 1; }
         &.-short #log { height: 8; }
     }
@@ -86,7 +86,7 @@ class ServerScreen(PlaceScreen):
     def compose_body(self) -> ComposeResult:
         with VerticalScroll(id="all", can_focus=False), Vertical():
             yield Static(NO_SERVER, id="facts", markup=False)
-            with Horizontal(id="actions"):
+            with ButtonRow(id="actions"):
                 for name, word in ACTIONS.items():
                     yield ActionButton(word, id=name, compact=True)
             yield Static(id="others-title")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from textual import on
 from textual.app import ComposeResult
-from textual.containers import Horizontal, VerticalScroll
+from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import Button, Static
 
 from ktdesk.tui.markdown.harmless import harmless
 from ktdesk.tui.setup.bars import bytes_line
 from ktdesk.tui.setup.step_pane import StepPane
+from ktdesk.tui.widgets.button_row import ButtonRow
 from ktdesk_wizard.setup.step import Advance, Step
 
 TOTAL_WIDTH, FILE_WIDTH = 10, 36
@@ -36,7 +37,7 @@ class DownloadPane(StepPane):
             yield Static(id="total", markup=False)
             yield Static(id="rate", markup=False)
             yield Static(id="files", markup=False)
-        with Horizontal(classes="setup-buttons"):
+        with ButtonRow():
             yield DownloadButton("Pause", id="pause", compact=True)
 
     def show(self, title: str, step: Step, *, is_paused: bool) -> None:

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 from textual import on
 from textual.app import ComposeResult
-from textual.containers import Horizontal, VerticalScroll
+from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import Button, Static
 
 from ktdesk.tui.markdown.harmless import harmless
 from ktdesk.tui.setup.bars import progress_bar
 from ktdesk.tui.setup.step_pane import StepPane
+from ktdesk.tui.widgets.button_row import ButtonRow
 from ktdesk_wizard.setup.step import Step
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class LoadPane(StepPane):
             yield Static(id="load-words", markup=False)
             yield Static(id="tried", markup=False)
             yield Static(id="measured-lines", markup=False)
-        with Horizontal(classes="setup-buttons"):
+        with ButtonRow():
             yield LoadButton("Cancel", id="cancel", compact=True)
             yield LoadButton("Chat now, without measuring", id="skip", compact=True)
 

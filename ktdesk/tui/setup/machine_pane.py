@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from textual import on
 from textual.app import ComposeResult
-from textual.containers import Horizontal, VerticalScroll
+from textual.containers import VerticalScroll
 from textual.widgets import Button, Static
 
 from ktdesk.tui.markdown.harmless import harmless
 from ktdesk.tui.setup.machine_words import findings_content, machine_content, measuring_words
 from ktdesk.tui.setup.step_pane import StepPane
+from ktdesk.tui.widgets.button_row import ButtonRow
 
 if TYPE_CHECKING:
     from ktdesk.tui.setup.machine import Measuring
@@ -52,7 +53,7 @@ class MachinePane(StepPane):
             yield Static("", id="help-title", markup=False)
             yield Static("", id="findings", markup=False)
         yield Static("", id="measuring", markup=False)
-        with Horizontal(classes="setup-buttons"):
+        with ButtonRow():
             yield MachineButton("Choose a model", id="choose", compact=True)
             yield MachineButton("Go on", id="resume", compact=True)
             yield MachineButton("Measure again", id="measure", compact=True)

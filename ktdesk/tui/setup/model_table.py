@@ -23,10 +23,10 @@ MIN_NAME, MAX_NAME = 16, 60
 WIDE = 100
 KINDS = {"demo": "demo", "here": "here", "partial": "on its way", "catalogue": "catalogue"}
 VERDICTS = {
-    "fits": ("● fits", "green"),
-    "fits if you free memory": ("◐ if freed", "yellow"),
-    "does not fit": ("○ too large", "red"),
-    "unknown": ("unknown", "dim"),
+    "fits": ("● fits", "success"),
+    "fits if you free memory": ("◐ if freed", "warning"),
+    "does not fit": ("○ too large", "error"),
+    "unknown": ("unknown", ""),
 }
 
 
@@ -47,6 +47,7 @@ tokens a second are those of answers, from the most careful to the most hopeful 
 
     def on_mount(self) -> None:
         self._keys = self.add_columns(*COLUMNS)
+        self.watch(self.app, "theme", self._draw, init=False)
 
     def on_resize(self) -> None:
         if self._keys:
@@ -112,9 +113,9 @@ tokens a second are those of answers, from the most careful to the most hopeful 
         if isinstance(judged, Outlook) and judged.quantization and self.app.size.width >= WIDE:
             size_text += f" {judged.quantization}"
         verdict = verdict_text(judged)
-        if self.app.no_color:
-            verdict.style = ""  # what is left of red could not be read
-        return Text(size_text), Text(KINDS[choice.kind], "dim"), verdict, speed_text(judged)
+        tone = self.app.theme_variables.get(str(verdict.style), "")
+        verdict.style = "" if self.app.no_color else tone.removeprefix("ansi_")  # what is left of red cannot be read
+        return Text(size_text), Text(KINDS[choice.kind]), verdict, speed_text(judged)
 
     def on_key(self, event: Key) -> None:
         """Letters go to the search, wherever the mark is."""
@@ -139,11 +140,12 @@ tokens a second are those of answers, from the most careful to the most hopeful 
 
 
 def verdict_text(judged: object) -> Text:
+    """Its style is the name of a colour of the theme."""
     if judged is ...:
-        return Text("…", "dim")
+        return Text("…")
     if isinstance(judged, Outlook):
         return Text(*VERDICTS[judged.verdict])
-    return Text("broken" if isinstance(judged, str) else "not known", "red" if isinstance(judged, str) else "dim")
+    return Text("broken", "error") if isinstance(judged, str) else Text("not known")
 
 
 def speed_text(judged: object) -> Text:

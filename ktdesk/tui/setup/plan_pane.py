@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.message import Message
 from textual.reactive import reactive
@@ -27,6 +27,7 @@ from ktdesk.tui.setup.plan_words import (
     speed_content,
 )
 from ktdesk.tui.setup.step_pane import StepPane
+from ktdesk.tui.widgets.button_row import ButtonRow
 from ktdesk.tui.widgets.slider import Slider
 from ktdesk_engine.errors import EngineError
 from ktdesk_wizard.errors import WizardError
@@ -99,7 +100,7 @@ class PlanPane(StepPane):
             yield Static("Instead", classes="plan-title")
             yield Static(id="alternatives", markup=False)
         yield Static(id="plan-state", markup=False)
-        with Horizontal(classes="setup-buttons"):
+        with ButtonRow():
             yield PlanButton("Go ahead", id="accept", compact=True)
             yield MeasureBox(MeasureBox.WORDS[False], id="measured", compact=True)
             yield PlanButton("Do not measure the machine", id="unmeasured", compact=True)

@@ -45,8 +45,7 @@ class SetupScreen(ChoosingScreen):
     DEFAULT_CSS = """
     SetupScreen {
         ContentSwitcher { height: 1fr; }
-        .setup-buttons { height: auto; padding: 0 1; }
-        .setup-buttons Button { margin-right: 1; height: 1; border: none; min-width: 10; }
+        ButtonRow Button { min-width: 10; }
     }
     """
 

@@ -41,6 +41,9 @@ class StepsBar(Widget):
             super().__init__()
             self.step = step
 
+    def on_mount(self) -> None:
+        self.auto_links = False  # a step has its own colours
+
     def render(self) -> Content:
         sign = " → " if self.size.width >= 70 else "→"
         parts = []

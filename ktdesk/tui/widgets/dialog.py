@@ -25,7 +25,7 @@ class Dialog(ModalScreen[Optional[Result]], Generic[Result]):  # noqa: UP045  ev
         & > .dialog {
             width: 72; max-width: 96%; height: auto; max-height: 94%;
             padding: 0 1; border: round $primary; border-title-color: $primary; background: $surface;
-            border-subtitle-color: $foreground 60%;
+            border-subtitle-color: $foreground 70%;
         }
         &:ansi > .dialog { background: ansi_default; border: round ansi_blue; }
         .dialog-buttons { height: auto; align-horizontal: right; margin-top: 1; }

@@ -32,6 +32,7 @@ class PlaceBar(Widget):
     def __init__(self, here: str) -> None:
         super().__init__()
         self.here = here
+        self.auto_links = False  # a title has its own colours, which those of a link would make hard to read
 
     def render(self) -> Content:
         titles = self._titles(with_all=self.size.width >= TITLES_WIDTH)

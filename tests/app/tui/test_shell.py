@@ -24,7 +24,7 @@ from ktdesk.tui.place_screen import NO_ROOM
 from ktdesk.tui.places import PLACES
 from ktdesk.tui.preferences import Preferences, PreferencesError, PreferencesFile, parse
 from ktdesk.tui.running import run_app
-from ktdesk.tui.widgets.help_dialog import HelpDialog
+from ktdesk.tui.widgets.help_dialog import GENERAL, HelpDialog, key_groups
 from ktdesk.tui.widgets.place_bar import PlaceBar
 
 READY = LinkState("ready", "smolmoe", "http://127.0.0.1:1", "/models/smolmoe.gguf", 100.0, context=8192)
@@ -128,9 +128,29 @@ def test_help_explains_what_has_the_focus_and_scrolls_to_its_last_key() -> None:
         await until(pilot, lambda: isinstance(pilot.app.screen, HelpDialog) and pilot.app.focused is not None)
         await until(pilot, lambda: "New line" in shown(pilot.app))
         await pilot.press("end")
-        await until(pilot, lambda: "word select" in shown(pilot.app) and "New line" not in shown(pilot.app))
+        await until(pilot, lambda: "Undo" in shown(pilot.app) and "New line" not in shown(pilot.app))
 
     drive(make_app(FakeLink(READY)), script)
+
+
+def test_help_lists_our_keys_first_and_the_text_fields_own_last_in_our_words() -> None:
+    async def script(pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: isinstance(pilot.app.focused, Composer))
+        groups = key_groups(pilot.app.screen)
+        assert list(groups) == ["Writing", "Chat", "Everywhere", "In the text field"]
+        assert groups["Everywhere"][0] == ("f1", "Explains what has the focus")
+        words = " ".join(what for keys in groups.values() for _, what in keys)
+        assert "Cursor" not in words
+        assert "Focus" not in words
+
+    drive(make_app(FakeLink(READY)), script)
+
+
+def test_every_key_that_help_tells_of_text_fields_and_lists_is_one_of_theirs() -> None:
+    for kind, _, keys in GENERAL:
+        bound = {key for binding in kind.BINDINGS for key in binding.key.split(",")}  # type: ignore[union-attr]
+        told = {key for shown, _ in keys for key in shown.split(", ")} - {"arrows", "shift and these"}
+        assert told <= bound | {"ctrl+v"}
 
 
 def test_a_picture_is_saved_where_there_is_no_folder_for_downloads_and_its_place_is_told(
