@@ -111,7 +111,7 @@ class Entry:
         if message.reasoning:
             lines += [*self._reasoning_lines(width, styles), []]
         if message.content:
-            self._content.set_text(message.content)
+            self._content.set_text(message.content, is_open=message.state == "streaming")
             lines += self._content.lines(width, styles.markdown)
         for call in message.calls:
             pieces = [
@@ -147,7 +147,7 @@ class Entry:
         head = f"{sign} {words} {duration(self.message.reasoning_seconds)}"
         lines: list[Line] = [[Segment(head, styles.faint + self._click("toggle_fold"))]]
         if self._unfolded:
-            self._reasoning.set_text(self.message.reasoning)
+            self._reasoning.set_text(self.message.reasoning, is_open=is_thinking)
             bar = Segment("│ ", styles.faint)
             lines += [[bar, *line] for line in self._reasoning.lines(max(8, width - 2), styles.reasoning)]
         return lines

@@ -9,7 +9,7 @@ from markdown_it.token import Token
 from rich.segment import Segment
 from rich.style import Style
 
-from ktdesk.tui.markdown.code import code_lines, code_pieces
+from ktdesk.tui.markdown.growing_code import GrowingCode
 from ktdesk.tui.markdown.inline import inline_pieces
 from ktdesk.tui.markdown.styles import ITALIC, PLAIN, UNDERLINED, MarkdownStyles
 from ktdesk.tui.markdown.tables import Cell, table_lines
@@ -33,11 +33,20 @@ class BlockDrawer:
     """Draws blocks of a width. code_click names the action of the word that copies a block of code, given its
     number."""
 
-    def __init__(self, width: int, styles: MarkdownStyles, code_click: Callable[[int], str], num_codes: int) -> None:
+    def __init__(
+        self,
+        width: int,
+        styles: MarkdownStyles,
+        code_click: Callable[[int], str],
+        num_codes: int,
+        growing: dict[int, GrowingCode] | None = None,
+    ) -> None:
+        """growing: blocks of code of before by their number, that these may be extensions of."""
         self._styles = styles
         self._width = max(MIN_WIDTH, width)
         self._code_click = code_click
         self._num_codes = num_codes
+        self._growing = {} if growing is None else growing
         self.drawn = Drawn()
 
     def draw(self, tokens: Sequence[Token]) -> None:
@@ -93,8 +102,15 @@ class BlockDrawer:
         rest = " " * max(0, width - len(head) - len(COPY))
         faint = background + self._styles.faint
         self._put([Segment(head + rest, faint), Segment(COPY, background + self._styles.link + click)], prefix)
-        for line in code_lines(code_pieces(source, language, self._styles), width, background):
+        for line in self._growing_code(number, language, width).lines(source):
             self._put(line, prefix)
+
+    def _growing_code(self, number: int, language: str, width: int) -> GrowingCode:
+        key = (language, width, self._styles)
+        known = self._growing.get(number)
+        if known is None or known.key != key:
+            known = self._growing[number] = GrowingCode(*key)
+        return known
 
     def _list(self, block: Sequence[Token], width: int, prefix: Line, base: Style) -> None:
         items = siblings(block[1:-1])
@@ -132,7 +148,7 @@ class BlockDrawer:
             self._put(line, prefix)
 
     def _put(self, line: Line, prefix: Line) -> None:
-        self.drawn.lines.append([*prefix, *line])
+        self.drawn.lines.append([*prefix, *line] if prefix else line)
 
 
 def _is_tight(item: Sequence[Token]) -> bool:

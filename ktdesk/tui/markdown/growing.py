@@ -9,6 +9,7 @@ from markdown_it import MarkdownIt
 from rich.segment import Segment
 
 from ktdesk.tui.markdown.blocks import BlockDrawer, Drawn, Line, siblings
+from ktdesk.tui.markdown.growing_code import GrowingCode
 from ktdesk.tui.markdown.harmless import harmless
 from ktdesk.tui.markdown.styles import MarkdownStyles
 
@@ -34,13 +35,20 @@ class GrowingMarkdown:
         """Where in the text they end."""
         self._tail: Drawn | None = None
         """The last block; None where it must be drawn."""
+        self._growing: dict[int, GrowingCode] = {}
+        """Blocks of code in it."""
+        self._is_open = False
+        """More may come."""
 
     @property
     def text(self) -> str:
         return self._text
 
-    def set_text(self, text: str) -> None:
-        """Of the whole. Appending is cheap."""
+    def set_text(self, text: str, *, is_open: bool = False) -> None:
+        """Of the whole. Appending is cheap. is_open: more may come; what came last is drawn anew at the end."""
+        if self._is_open and not is_open:
+            self._growing, self._tail = {}, None
+        self._is_open = is_open
         if text == self._given:
             return
         if text.startswith(self._given):
@@ -67,16 +75,18 @@ class GrowingMarkdown:
         return [*self._stable.codes, *(self._tail.codes if self._tail is not None else ())]
 
     def _forget(self) -> None:
-        self._stable, self._stable_end, self._tail = Drawn(), 0, None
+        self._stable, self._stable_end, self._tail, self._growing = Drawn(), 0, None, {}
 
     def _draw(self, width: int, styles: MarkdownStyles) -> None:
         rest = self._text[self._stable_end :]
         blocks = siblings(parser().parse(rest))
         starts = _line_starts(rest)
         for number, block in enumerate(blocks):
-            drawer = BlockDrawer(width, styles, self._code_click, len(self._stable.codes))
+            is_last = number == len(blocks) - 1
+            growing = self._growing if is_last and self._is_open else {}
+            drawer = BlockDrawer(width, styles, self._code_click, len(self._stable.codes), growing)
             drawer.draw(block)
-            if number == len(blocks) - 1:
+            if is_last:
                 self._tail = drawer.drawn
                 line = block[0].map[0] if block[0].map else 0
                 self._stable_end += starts[line]

@@ -13,8 +13,8 @@ from textual.widgets import Button, Static
 
 from ktdesk.tui.widgets.button_row import ButtonRow
 
-BUTTON_MARGIN = 5
-"""Cells that a button takes beside its word."""
+BUTTON_MARGIN, MIN_BUTTON = 5, 9
+"""Cells that a button takes beside its word; and with it, at least."""
 
 
 class FailureBar(Horizontal):
@@ -32,8 +32,7 @@ class FailureBar(Horizontal):
         &.-shown.-stacked { layout: vertical; }
         VerticalScroll { width: 1fr; height: auto; max-height: 25vh; }
         Static { width: 1fr; height: auto; color: $error; }
-        ButtonRow { width: auto; padding: 0; }
-        &.-stacked ButtonRow { width: 1fr; }
+        ButtonRow { padding: 0; }
         &:ansi { background: ansi_default; border-top: solid ansi_red; }
         &:ansi Static { color: ansi_red; }
         &:nocolor Static { color: $foreground; }
@@ -73,8 +72,10 @@ class FailureBar(Horizontal):
         self.on_resize()
 
     def on_resize(self) -> None:
-        taken = sum(len(word) + BUTTON_MARGIN for word in self._words)
-        self.set_class(2 * taken > self.app.size.width, "-stacked")
+        taken = sum(max(MIN_BUTTON, len(word) + BUTTON_MARGIN) for word in self._words)
+        is_stacked = 2 * taken > self.app.size.width
+        self.set_class(is_stacked, "-stacked")
+        self.query_one(ButtonRow).styles.width = "1fr" if is_stacked else taken
 
     def clear(self) -> None:
         self.first_step = None
