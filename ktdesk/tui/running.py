@@ -17,7 +17,9 @@ def run_app(settings: Settings) -> int:
     """The exit code. Raises what ended the app by mistake, once the terminal is itself again."""
     _check_terminal()
     from ktdesk.tui.app import KtdeskApp
+    from ktdesk.tui.pasting import make_pastes_safe
 
+    make_pastes_safe()
     app = KtdeskApp(settings)
     try:
         app.run()

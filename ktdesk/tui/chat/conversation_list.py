@@ -50,7 +50,7 @@ class ConversationList(Vertical):
     ConversationList {
         width: 34; display: none; border-right: solid $panel;
         &.-shown { display: block; }
-        Input { border: none; height: 1; background: $panel; padding: 0 1; }
+        Input, Input:focus { border: none; height: 1; background: $panel; padding: 0 1; }
         OptionList { height: 1fr; background: $background; padding: 0; scrollbar-gutter: stable; }
         OptionList, OptionList:focus { border: none; }
         OptionList > .option-list--option { padding: 0 1; }

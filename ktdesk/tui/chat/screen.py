@@ -176,6 +176,7 @@ class ChatScreen(PlaceScreen):
     def action_search(self) -> None:
         listed = self.query_one(ConversationList)
         listed.add_class("-shown")
+        self.conversations.refill()
         listed.focus_search()
 
     def action_again(self) -> None:
