@@ -18,8 +18,8 @@ from ktdesk.tui.markdown.wrapping import Piece, wrap
 Line = list[Segment]
 BULLETS = "•◦▪"
 COPY = " copy "
-MIN_WIDTH = 8
-"""What is nested deeper than the width allows is drawn this wide."""
+MIN_WIDTH, NESTED_WIDTH = 8, 16
+"""At least; what is nested has more, at the cost of what it is nested in."""
 
 
 @dataclass
@@ -52,6 +52,10 @@ class BlockDrawer:
     def draw(self, tokens: Sequence[Token]) -> None:
         self._blocks(tokens, self._width, [], self._styles.text)
 
+    def write(self, text: str) -> None:
+        """As it is."""
+        self._wrapped([(text, self._styles.text)], self._width, [])
+
     def _blocks(self, tokens: Sequence[Token], width: int, prefix: Line, base: Style, *, tight: bool = False) -> None:
         """Blocks that stand beneath each other, each line behind a prefix."""
         is_first = True
@@ -70,8 +74,8 @@ class BlockDrawer:
         elif kind in ("bullet_list_open", "ordered_list_open"):
             self._list(block, width, prefix, base)
         elif kind == "blockquote_open":
-            bar = [*prefix, Segment("▌ ", self._styles.faint)]
-            self._blocks(block[1:-1], max(MIN_WIDTH, width - 2), bar, base + self._styles.emphasis)
+            bar, room = _deeper(prefix, Segment("▌ ", self._styles.faint), width)
+            self._blocks(block[1:-1], room, bar, base + self._styles.emphasis)
         elif kind == "table_open":
             self._table(block, width, prefix, base)
         elif kind == "hr":
@@ -120,17 +124,15 @@ class BlockDrawer:
         marks = [f"{number + i}. " if is_ordered else f"{BULLETS[depth % len(BULLETS)]} " for i in range(len(items))]
         indent = max(map(len, marks), default=2)
         for mark, item in zip(marks, items, strict=True):
-            tight = all(
-                token.hidden for token in item if token.type == "paragraph_open" and token.level == item[0].level + 1
-            )
+            tight = _is_tight(item)
             if self.drawn.lines and not tight and item is not items[0]:
                 self._put([], prefix)
             first = len(self.drawn.lines)
-            deeper = [*prefix, Segment(" " * indent)]
-            self._blocks(item[1:-1], max(MIN_WIDTH, width - indent), deeper, base, tight=tight)
+            deeper, room = _deeper(prefix, Segment(" " * indent), width)
+            self._blocks(item[1:-1], room, deeper, base, tight=tight)
             if len(self.drawn.lines) == first:
                 self._put([], deeper)
-            self.drawn.lines[first][len(prefix)] = Segment(mark.rjust(indent), self._styles.faint)
+            self.drawn.lines[first][len(deeper) - 1] = Segment(mark.rjust(indent), self._styles.faint)
 
     def _table(self, block: Sequence[Token], width: int, prefix: Line, base: Style) -> None:
         rows: list[list[Cell]] = []
@@ -149,6 +151,15 @@ class BlockDrawer:
 
     def _put(self, line: Line, prefix: Line) -> None:
         self.drawn.lines.append([*prefix, *line] if prefix else line)
+
+
+def _deeper(prefix: Line, more: Segment, width: int) -> tuple[Line, int]:
+    """The prefix of what is nested, and its width: where that has no room, what stands furthest left goes."""
+    room = width - more.cell_length
+    while room < NESTED_WIDTH and prefix:
+        room += prefix[0].cell_length
+        prefix = prefix[1:]
+    return [*prefix, more], max(MIN_WIDTH, room)
 
 
 def _is_tight(item: Sequence[Token]) -> bool:

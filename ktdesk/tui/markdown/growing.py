@@ -17,7 +17,7 @@ from ktdesk.tui.markdown.styles import MarkdownStyles
 @lru_cache(maxsize=1)
 def parser() -> MarkdownIt:
     """Without addresses that are not marked as links: models write them, and what is a link must be seen as one."""
-    return MarkdownIt("commonmark", {"maxNesting": 40}).enable(["table", "strikethrough"])
+    return MarkdownIt("commonmark", {"maxNesting": 100}).enable(["table", "strikethrough"])
 
 
 class GrowingMarkdown:
@@ -87,6 +87,8 @@ class GrowingMarkdown:
             drawer = BlockDrawer(width, styles, self._code_click, len(self._stable.codes), growing)
             drawer.draw(block)
             if is_last:
+                if not drawer.drawn.lines:  # nested deeper than is parsed: as it is written
+                    drawer.write(rest.rstrip())
                 self._tail = drawer.drawn
                 line = block[0].map[0] if block[0].map else 0
                 self._stable_end += starts[line]

@@ -1,4 +1,5 @@
-"""Tables that fit their width: columns as wide as what is in them, the widest shrunk where there is no room."""
+"""Tables that fit their width: columns as wide as what is in them, the widest shrunk where there is no room. Where
+even that would leave too little of each, a line for each cell."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from rich.segment import Segment
 from ktdesk.tui.markdown.styles import MarkdownStyles
 from ktdesk.tui.markdown.wrapping import Piece, cells_of, wrap
 
-MIN_COLUMN = 3
+MIN_COLUMN, READABLE_COLUMN = 3, 6
 Cell = list[Piece]
 
 
@@ -21,7 +22,10 @@ def table_lines(
     num_columns = max((len(row) for row in rows), default=0)
     if not num_columns:
         return []
-    widths = column_widths(rows, num_columns, width - 3 * (num_columns - 1))
+    room = width - 3 * (num_columns - 1)
+    if sum(min(column, READABLE_COLUMN) for column in _natural_widths(rows, num_columns)) > room:
+        return _record_lines(rows, width, styles)
+    widths = column_widths(rows, num_columns, room)
     bar = Segment(" │ ", styles.faint)
     lines: list[list[Segment]] = []
     for number, row in enumerate(rows):
@@ -33,11 +37,7 @@ def table_lines(
 
 def column_widths(rows: Sequence[Sequence[Cell]], num_columns: int, room: int) -> list[int]:
     """In cells. Where the room is too small for MIN_COLUMN each, the table is wider than it."""
-    natural = [MIN_COLUMN] * num_columns
-    for row in rows:
-        for index, cell in enumerate(row):
-            text = "".join(piece for piece, _ in cell)
-            natural[index] = max(natural[index], max(map(cell_len, text.split("\n")), default=0))
+    natural = _natural_widths(rows, num_columns)
     excess = sum(natural) - room
     while excess > 0 and max(natural) > MIN_COLUMN:
         widest = max(natural)
@@ -48,6 +48,28 @@ def column_widths(rows: Sequence[Sequence[Cell]], num_columns: int, room: int) -
             natural[index] -= step
         excess = sum(natural) - room
     return natural
+
+
+def _natural_widths(rows: Sequence[Sequence[Cell]], num_columns: int) -> list[int]:
+    natural = [MIN_COLUMN] * num_columns
+    for row in rows:
+        for index, cell in enumerate(row):
+            text = "".join(piece for piece, _ in cell)
+            natural[index] = max(natural[index], max(map(cell_len, text.split("\n")), default=0))
+    return natural
+
+
+def _record_lines(rows: Sequence[Sequence[Cell]], width: int, styles: MarkdownStyles) -> list[list[Segment]]:
+    """Each cell behind the head of its column, rows parted by a rule."""
+    head, *records = rows
+    lines: list[list[Segment]] = []
+    for record in records or [[]]:
+        if lines:
+            lines.append([Segment("─" * width, styles.faint)])
+        for index, name in enumerate(head):
+            cell = record[index] if index < len(record) else []
+            lines += wrap([*name, (": ", styles.faint), *cell], width)
+    return lines
 
 
 def _row_lines(row: Sequence[Cell], widths: Sequence[int], aligns: Sequence[str], bar: Segment) -> list[list[Segment]]:

@@ -161,3 +161,26 @@ def test_code_has_colours_where_its_language_is_known() -> None:
     styles = MarkdownStyles(keyword=Style(color="red"))
     coloured = [any(segment.style == styles.keyword for segment in line) for line in markdown.lines(40, styles)]
     assert coloured == [False, True, False, False, False]
+
+
+def test_a_table_with_more_columns_than_there_is_room_for_has_a_line_for_each_cell() -> None:
+    head = " | ".join(f"column {number}" for number in range(12))
+    values = " | ".join(f"value {number}" for number in range(12))
+    text = f"| {head} |\n|{'---|' * 12}\n| {values} |\n| {values} |"
+    lines = drawn(text, 40)
+    assert lines[:2] == ["column 0: value 0", "column 1: value 1"]
+    assert lines[12] == "─" * 40
+    assert len(lines) == 25
+
+
+@pytest.mark.parametrize("mark", ["- ", "> "], ids=["lists", "quotations"])
+def test_what_is_nested_deeply_stays_within_the_width_and_loses_no_word(mark: str) -> None:
+    text = "\n".join(("  " * level if mark == "- " else ">" * level) + f"{mark}level{level}" for level in range(30))
+    lines = drawn(text, 40)
+    assert max(cell_len(line) for line in lines) <= 40
+    assert all(any(f"level{level}" in line for line in lines) for level in range(30))
+
+
+def test_what_is_nested_deeper_than_is_parsed_is_shown_as_it_is_written() -> None:
+    shown = "".join(drawn(">" * 500 + " deep", 40))
+    assert shown.endswith(" deep")
