@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING
 
 from ktdesk.conversations.errors import ConversationError
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
     from ktdesk.model_link import LinkState
     from ktdesk.tui.chat.screen import ChatScreen
 
-MAX_SHARE = 0.05
-"""Of one core, that pictures of a streaming answer may take: slower ones come less often."""
+MAX_SHARE, MAX_PAUSE = 0.05, 1.0
+"""Of one core, that pictures of a streaming answer may take: slower ones come less often, but once a second."""
 RELOAD = "reload"
 """The step that loads the model again, and asks nothing."""
 SERVER_STOPS = "stopping"
@@ -92,11 +93,14 @@ class Answers:
         """Pictures of the answer: the latest, a few a second, and at once at the end. None once it is left."""
         screen = self._screen
         screen.refresh_bindings()
+        pause = least = 1 / screen.ktdesk.preferences.renders_per_second
         while self._is_seen(answering) and not answering.has_ended:
+            begun = time.thread_time()
             signals.look()
-            seconds = self._draw(answering)
-            pause = max(1 / screen.ktdesk.preferences.renders_per_second, seconds / MAX_SHARE)
+            self._draw(answering)
             await signals.wait(pause, 1.0)
+            used = time.thread_time() - begun  # what the terminal was sent for it, too
+            pause = max(least, min(used / MAX_SHARE, MAX_PAUSE))
         if self._is_seen(answering):
             self._draw(answering)
         await asyncio.to_thread(answering.join, 10.0)
@@ -107,12 +111,10 @@ class Answers:
         """The app has not left, and the conversation is still open."""
         return self._screen.is_there and self._screen.session.answering is answering
 
-    def _draw(self, answering: Answering) -> float:
-        """How long it took."""
+    def _draw(self, answering: Answering) -> None:
         message, transcript = self._screen.session.take_answer(), self._screen.query_one(Transcript)
         transcript.change(message, answering.waited_seconds)
         self._show_pace(message, answering)
-        return transcript.draw_seconds
 
     def _ended(self, answering: Answering) -> None:
         screen = self._screen

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -65,8 +64,6 @@ through the versions. Text is marked with the mouse and copied with ctrl+c.
     def __init__(self, *, unfolds_reasoning: bool = False) -> None:
         super().__init__()
         self.unfolds_reasoning = unfolds_reasoning
-        self.draw_seconds = 0.0
-        """What the last change cost."""
 
     def show(self, messages: Sequence[tuple[Message, tuple[int, int]]]) -> None:
         """Another conversation, or another branch: each message and which of how many versions it is."""
@@ -88,7 +85,6 @@ through the versions. Text is marked with the mouse and copied with ctrl+c.
         index = self._stack.index_of(message.message_id)
         if index is None:
             return
-        begun = time.thread_time()
         entry = self._stack.entries[index]
         entry.waited_seconds = waited_seconds
         shown = self._shown_lines()
@@ -98,7 +94,6 @@ through the versions. Text is marked with the mouse and copied with ctrl+c.
             if self.follows:
                 self._scroll_to_end()
             self._refresh_from(shown)
-        self.draw_seconds = time.thread_time() - begun
 
     @property
     def chosen(self) -> Message | None:

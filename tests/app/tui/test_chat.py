@@ -186,7 +186,8 @@ def test_a_message_and_its_code_are_copied(monkeypatch: pytest.MonkeyPatch) -> N
         await pilot.press("b")
         await until(pilot, lambda: pilot.app.clipboard == "print(1)")
         assert (Path(os.environ["KTDESK_HOME"]) / "copied.txt").read_text() == "print(1)"
-        pilot.app.clear_notifications()
+        pilot.app.clear_notifications()  # they push down what is below them
+        await until(pilot, lambda: "was copied" not in shown(pilot.app))
         await until(pilot, lambda: [line for line in shown(pilot.app).splitlines() if line.endswith(" copy")])
         lines = shown(pilot.app).splitlines()
         line, at = next((y, text.index(" copy")) for y, text in enumerate(lines) if text.endswith(" copy"))
