@@ -39,7 +39,7 @@ def _wrapped(line: str, width: int) -> Iterator[tuple[int, int]]:
     begin = end = used = 0
     for match in _WORD.finditer(line):
         word = match[0]
-        cells, bare = cell_len(word), cell_len(word.rstrip())
+        cells, bare = cell_len(word), cell_len(word.rstrip(" "))
         if used + bare > width and used:
             yield begin, _trimmed(line, begin, end)
             begin, used = match.start(), 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.style import Style
@@ -134,6 +134,7 @@ def test_a_letter_that_becomes_a_picture_is_a_cell_wider() -> None:
 
 
 @given(st.text(max_size=200), st.integers(1, 30))
+@example("00\xa0", 2)
 def test_any_text_is_cut_into_lines_that_fit(text: str, width: int) -> None:
     safe = harmless(text)
     for line in wrap([(safe[: len(safe) // 2], Style()), (safe[len(safe) // 2 :], Style(bold=True))], width):
