@@ -122,7 +122,7 @@ def _stored(wish: PullWish, settings: Settings, *, with_source: bool) -> PulledM
     found = find_models(name, stored_models(settings.models_folder))
     may_be_on_hub = parse_name(name) is not None
     if not with_source:
-        found = [m for m in found if not m.record.source and (m.name == name or not may_be_on_hub)]
+        found = [m for m in found if m.record_path is None and (m.name == name or not may_be_on_hub)]
     whole = [m for m in found if m.has_all]
     return PulledModel(whole[0].record, whole[0].path, 0) if len(whole) == 1 else None
 
@@ -166,7 +166,7 @@ def _names(wish: PullWish, settings: Settings) -> list[HubName]:
 
 def _sources_here(wish: PullWish, settings: Settings) -> list[HubName]:
     """Where a model of the store, by whatever it may be called, was begun to be fetched from."""
-    found = [m for m in find_models(wish.model, stored_models(settings.models_folder)) if m.record.source]
+    found = [m for m in find_models(wish.model, stored_models(settings.models_folder)) if m.record_path is not None]
     if len(found) > 1:
         names = " or ".join(on_one_line(each.name) for each in found)
         raise UsageError(f"{on_one_line(wish.model)!r} may be {names}: name one of them")

@@ -143,7 +143,8 @@ def kept_text(steps: Sequence[Step]) -> str:
     kept = [text for name, text in KEPT.items() if name in done]
     kept += [COME for step in steps if step.name == "pull" and step.state == "cancelled"]
     if not kept:
-        return "nothing is lost: the same command begins again"
+        goes_on = any(step.is_from_before for step in steps)
+        return f"nothing is lost: the same command {'goes on from there' if goes_on else 'begins again'}"
     return f"kept: {', '.join(kept)}; the same command goes on from there"
 
 

@@ -64,16 +64,21 @@ def eval(
     from ktdesk.model_paths import model_path
     from ktdesk.quality import as_table, as_text, measure, read_text, report_facts, to_json
     from ktdesk.quality_figures import save_figures
+    from ktdesk.terminal import note
+    from ktdesk_wizard.errors import HomeFolderError
 
     wanted = read_text(text)
     paths = [model_path(model, settings_of(ctx)) for model in models]
     base = EngineOptions(context=window, threads=threads, isa=isa)
     variants = variants_of(paths, Choices(compute, cache_type, defer, experts), base)
     reports = measure(variants, wanted, window, max_tokens, resume)
-    for path in dict.fromkeys(paths):
-        found = [report_facts(report) for report in reports if report.model == path]
-        save_figures(settings_of(ctx).data_folder, path, found)
     if as_json:
         print(to_json(reports))
     else:
         print(as_text(reports[0]) if len(reports) == 1 else as_table(reports))
+    try:
+        for path in dict.fromkeys(paths):
+            found = [report_facts(report) for report in reports if report.model == path]
+            save_figures(settings_of(ctx).data_folder, path, found)
+    except HomeFolderError as error:
+        note(str(error))

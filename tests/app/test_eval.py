@@ -70,6 +70,16 @@ def test_weights_that_nothing_rounds_are_not_apart_at_all(ktdesk: RunKtdesk, tin
     assert found["perplexity"] == found["reference_perplexity"]
 
 
+def test_figures_that_cannot_be_kept_are_told_all_the_same(
+    ktdesk: RunKtdesk, tiny_model: TinyModel, text: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "quality").write_text("no folder")
+    options = ("--text", text, "--window", "64", "--max-tokens", "64", "--compute", "int8", "--json")
+    result = ktdesk("--home", tmp_path, "eval", tiny_model("llama-moe"), *options)
+    assert (result.code, json.loads(result.out)["num_tokens"] > 0) == (ExitCode.OK, True)
+    assert "the figures cannot be kept" in result.err
+
+
 @pytest.mark.parametrize("compute", ["int8", "bf16"])
 @pytest.mark.parametrize("isa", kernels.isas(with_variants=True))
 def test_the_figures_are_those_of_the_scores(

@@ -261,6 +261,26 @@ def _written(writer: GGUFWriter, *, has_tensors: bool = True) -> None:
     writer.close()
 
 
+def test_a_name_that_commands_print_is_taken_also_of_what_is_here(
+    ktdesk: RunKtdesk, hub: LoopbackHub, model: Path, tmp_path: Path
+) -> None:
+    own = tmp_path / "home/models/own folder/Mine v1.gguf"
+    own.parent.mkdir(parents=True)
+    shutil.copy(model, own)
+    for name in ("own folder/Mine v1", "mine v1", "tiny llama-moe"):
+        result = ktdesk("pull", name)
+        assert (result.code, result.out) == (ExitCode.OK, f"{own}\n")
+    assert hub.asked == []
+    url = f"{hub.url}/plain/owner/Tiny-GGUF/tiny-F32.gguf"
+    fetched = Path(ktdesk("pull", url).out.strip())
+    of_url = next(
+        each["name"] for each in json.loads(ktdesk("models", "--json").out)["models"] if "plain" in each["name"]
+    )
+    fetched.unlink()
+    assert f"`ktdesk pull {of_url}` fetches the rest" in ktdesk("run", of_url, "a").error
+    assert ktdesk("pull", of_url).out == f"{fetched}\n"
+
+
 def test_a_folder_that_cannot_be_written_is_one_line(ktdesk: RunKtdesk, model: Path, tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "models").write_text("a file, where a folder is needed")

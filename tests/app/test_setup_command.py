@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,9 @@ from running import RunKtdesk
 from trials import FakeTrial, FakeTrials, measured_machine
 
 from ktdesk.exit_codes import ExitCode
+from ktdesk.setting_up import kept_text
 from ktdesk_wizard.setup.messages import Task
+from ktdesk_wizard.setup.step import Step
 
 ModelNamed = Callable[[str], Path]
 
@@ -213,3 +216,13 @@ def test_an_architecture_that_nobody_knows_is_told_before_the_machine_is_measure
         assert "the architecture 'other9' is not one that this engine knows" in result.error
         assert "take another model" in result.err
     assert ktdesk("plan", path).code == ExitCode.UNSUPPORTED
+
+
+def test_who_stops_a_setup_hears_what_is_kept_and_where_it_goes_on() -> None:
+    measured, stopped = Step("measure", "done"), Step("prove", "cancelled")
+    assert kept_text([measured, stopped]) == (
+        "kept: what was measured of the machine; the same command goes on from there"
+    )
+    before = replace(measured, is_from_before=True)
+    assert kept_text([before, stopped]) == "nothing is lost: the same command goes on from there"
+    assert kept_text([stopped]) == "nothing is lost: the same command begins again"

@@ -84,7 +84,7 @@ def _writing_to(folder: Path) -> Iterator[None]:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             problem = "the disk became full while the demo model was made: make room"
         else:
-            problem = f"the demo model cannot be written: {error.strerror or error}"
+            problem = f"the demo model cannot be written ({error.strerror or error}): make it writable"
         raise HomeFolderError(f"{folder}: {problem}, {_another_folder()}") from error
 
 

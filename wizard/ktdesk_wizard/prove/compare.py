@@ -53,9 +53,9 @@ def busy_run_note(run: MeasuredRun) -> str | None:
         return None
     return (
         f"while the model was measured, other processes used {run.busy_cores:.1f} of {run.num_threads} cores: they "
-        "interrupt a prompt again and again, and the short looks at bandwidth and peak hardly, so that less was "
-        "measured than is planned for these; plans follow this run only as long as there is none of a quieter hour, "
-        "and `ktdesk bench` measures again"
+        "interrupt the model and the looks at bandwidth and peak that its plan is for, each in another way, so that "
+        "both may be far apart; plans follow this run only as long as there is none of a quieter hour, and `ktdesk "
+        "bench` measures again"
     )
 
 

@@ -82,8 +82,8 @@ class MeasuredRun:
 
     @property
     def was_busy(self) -> bool:
-        """A prompt is a long piece of work, which others interrupt again and again; between them the short looks at
-        the ceilings are not interrupted. So what was planned for these is more than could be measured."""
+        """What others interrupt is longer or shorter than a turn of theirs, and a look at a ceiling is another length
+        than a prompt or a token: what was planned for the ceilings, and what was measured, go apart."""
         return self.busy_cores > BUSY_SHARE * self.num_threads
 
     @property
