@@ -191,6 +191,8 @@ class ExpertHalf:
         """Before anything of a step is submitted: takes away what one that was broken off has left."""
         if self._hybrid is not None:
             self._hybrid.prepare()
+        if isinstance(self._memory, MemorySharing):
+            self._memory.restore()
 
     def between_steps(self) -> None:
         """Now and then moves experts toward what is used, for config.move_ms at most."""

@@ -20,14 +20,13 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ktdesk_engine.backends.accelerator import Accelerator
 from ktdesk_engine.errors import AcceleratorMemoryError
 from ktdesk_engine.experts.residency import Residency, SlotSize
 from ktdesk_engine.kernels import CACHE_LINE, Blocks
-from ktdesk_engine.kv_cache import PageBytes
 from ktdesk_engine.placement import Mask, Rates
 from ktdesk_engine.shared_cache import SharedKVCache
 
@@ -146,20 +145,26 @@ class MemorySharing:
 
     def begin(self) -> None:
         """Takes what is free, or what all experts and pages need."""
-        self._lie_in(self._budget(self._residency.num_experts * self._slots.num_bytes), {})
+        self._lie_in(self._budget(self._residency.num_experts * self._slots.num_bytes))
 
     def refill(self) -> None:
         """With who should be resident now."""
         self._residency.occupy(self._residents.choose(self._residency.num_slots))
 
     def resize(self, spare_bytes: int) -> None:
-        """So much beside all pages, or what there is of it; the rest is free for others. What was recorded is void."""
-        contents = self._cache.lift()
+        """So much beside all pages, or what there is of it; the rest is free for others. What was recorded is void.
+        AcceleratorMemoryError where others took what the pages need: `restore` tries again."""
+        self._cache.lift()
         self._residency.clear()
         if self._memory is not None:
             self._memory.give_back(self._accelerator)
             self._memory = None
-        self._lie_in(self._budget(spare_bytes), contents)
+        self._lie_in(self._budget(spare_bytes))
+
+    def restore(self) -> None:
+        """Before a step: takes memory for the pages, where they had to be left without."""
+        if self._memory is None:
+            self._lie_in(self._budget(0))
 
     def halve(self) -> bool:
         """Half of the memory that is not the cache's goes to others; False where that is less than an expert, or where
@@ -172,8 +177,9 @@ class MemorySharing:
         return True
 
     def lend(self, num_places: int) -> None:
-        assert self._memory is not None
         self._prepare()
+        self.restore()
+        assert self._memory is not None
         first = self._cache.first_place - num_places
         num_slots, who = self._memory.num_slots(first), self._residents
         num_left = self._residency.shrink(num_slots, who.forced, who.rates(), who.stall_seconds)
@@ -209,14 +215,14 @@ class MemorySharing:
             num_bytes = free * slot // (slot + side)
         return max(num_bytes, self._cache.num_bytes) // CACHE_LINE * CACHE_LINE
 
-    def _lie_in(self, num_bytes: int, contents: Mapping[int, PageBytes]) -> None:
+    def _lie_in(self, num_bytes: int) -> None:
         memory = self._memory = self._taken(num_bytes)
         cache = self._cache
         cache.num_kept_places = max(num_bytes // KEPT_SHARE // cache.page_bytes, self._floor)
-        first = min(cache.num_pages - max(self._floor, len(contents)), memory.first_place())
+        first = min(cache.num_pages - max(self._floor, cache.num_lifted_pages), memory.first_place())
         choose = self._residents.choose
         choose(memory.num_slots(0))  # refused now, where it could not be kept
-        cache.lie_in(memory.places, first, contents)
+        cache.lie_in(memory.places, first)
         num_slots = memory.num_slots(first)
         self._residency.lie_in(memory.slots, memory.max_slots, num_slots, choose(num_slots))
         self._peaks.clear()

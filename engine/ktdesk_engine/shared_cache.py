@@ -7,7 +7,6 @@ keep; its place, one of those that the cache has now, is looked up when a step i
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Mapping
 from collections.abc import Sequence as SequenceOf
 from dataclasses import replace
 from typing import Protocol
@@ -62,6 +61,8 @@ class SharedKVCache(KVCache):
         """In order: the last are taken first."""
         self._memory: Blocks | None = None
         """(num_pages, page_bytes)"""
+        self._lifted: dict[int, PageBytes] = {}
+        """What pages hold while they have no memory."""
         self._peak = 0
 
     @property
@@ -90,9 +91,9 @@ class SharedKVCache(KVCache):
         peak, self._peak = max(self._peak, busy), busy
         return peak
 
-    def lie_in(self, memory: Blocks, first_place: int, contents: Mapping[int, PageBytes]) -> None:
-        """memory (num_pages, page_bytes): of which places from the first one on are the cache's. contents: what
-        `lift` gave."""
+    def lie_in(self, memory: Blocks, first_place: int) -> None:
+        """memory (num_pages, page_bytes): of which places from the first one on are the cache's. What was lifted lies
+        there then."""
         offset = 0
 
         def part(*sizes: int) -> Blocks:
@@ -104,16 +105,23 @@ class SharedKVCache(KVCache):
         self._memory = memory
         self.first_place = first_place
         self._free_places = list(range(first_place, self.num_pages))
-        for page, content in contents.items():
+        for page, content in self._lifted.items():
             self._place_of[page] = self._free_places.pop()
             self.write_page(page, content)
+        self._lifted = {}
 
-    def lift(self) -> dict[int, PageBytes]:
-        """What pages hold. From now on they have no memory, until `lie_in`."""
-        contents = {int(page): self.read_page(int(page)) for page in np.flatnonzero(self._place_of != NOWHERE)}
-        self._keys, self._values, self._memory = [], [], None
-        self._place_of[:] = NOWHERE
-        return contents
+    def lift(self) -> None:
+        """From now on pages have no memory, until `lie_in`. May be called again."""
+        if self._memory is not None:
+            pages = np.flatnonzero(self._place_of != NOWHERE).tolist()
+            self._lifted = {page: self.read_page(page) for page in pages}
+            self._keys, self._values, self._memory = [], [], None
+            self._place_of[:] = NOWHERE
+            self._free_places = []
+
+    @property
+    def num_lifted_pages(self) -> int:
+        return len(self._lifted)
 
     def add_places(self, first_place: int) -> None:
         """Those from this one on are the cache's now."""
@@ -131,12 +139,13 @@ class SharedKVCache(KVCache):
         self.first_place = first_place
 
     def give_back(self, page: int) -> None:
-        insort(self._free_places, int(self._place_of[page]))
-        self._place_of[page] = NOWHERE
+        if self._lifted.pop(page, None) is None:
+            insort(self._free_places, int(self._place_of[page]))
+            self._place_of[page] = NOWHERE
         super().give_back(page)
 
     def read_page(self, page: int) -> PageBytes:
-        return self._device.read_memory(self._of(page))
+        return self._lifted[page].copy() if page in self._lifted else self._device.read_memory(self._of(page))
 
     def write_page(self, page: int, content: PageBytes) -> None:
         self._device.write_memory(self._of(page), content)

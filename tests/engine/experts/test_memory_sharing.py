@@ -282,6 +282,43 @@ def test_memory_that_others_took_before_loading_costs_experts_and_not_the_model(
     assert "others were faster" in caplog.text
 
 
+def test_a_cache_whose_memory_others_took_in_mid_run_gets_it_back_once_it_is_free(
+    tiny_model: TinyPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between giving the block back and taking a smaller one. Until then each request says what is missing."""
+    path = tiny_model("qwen3moe")
+    with Engine.load(path, config()) as engine:
+        traffic = Traffic(engine)
+        traffic.prompt(100)
+        traffic.decode(3)
+        want = traffic.rows
+    with Engine.load(path, shared(budget_with(path, 12))) as engine:
+        traffic, device = Traffic(engine), engine.accelerator
+        traffic.prompt(100)
+        assert isinstance(device, HostThreadAccelerator)
+        honest = device.hold
+
+        def taken(count: int, what: str) -> None:
+            honest(count, what)
+            if count < 0:
+                monkeypatch.setattr(device, "hold", refused)
+
+        def refused(count: int, what: str) -> None:
+            raise AcceleratorMemoryError(f"{what} take {count:,} bytes: others were faster")
+
+        monkeypatch.setattr(device, "hold", taken)
+        with pytest.raises(AcceleratorMemoryError, match=r"keys and values take .*: others were faster"):
+            engine.resize_experts(0)
+        with pytest.raises(AcceleratorMemoryError, match=r"keys and values take .*: others were faster"):
+            traffic.decode(1)
+        with pytest.raises(AcceleratorMemoryError, match=r"keys and values take .*: others were faster"):
+            traffic.prompt(10)
+        traffic.leave()
+        monkeypatch.setattr(device, "hold", honest)
+        traffic.decode(3)
+        assert_close(traffic.rows, want)
+
+
 def test_a_cache_that_does_not_fit_is_refused(tiny_model: TinyPath) -> None:
     with pytest.raises(AcceleratorMemoryError, match=r"keys and values take .* 1,000 free"):
         Engine.load(tiny_model("qwen3moe"), shared(1000))
@@ -323,7 +360,7 @@ class Loan:
 
 def make_cache(first_place: int) -> SharedKVCache:
     cache = SharedKVCache(SHAPES, 8 * PAGE_SIZE, "f16", 1, HostMemory())
-    cache.lie_in(aligned_bytes(8, cache.page_bytes), first_place, {})
+    cache.lie_in(aligned_bytes(8, cache.page_bytes), first_place)
     Loan(cache)
     return cache
 
@@ -344,8 +381,13 @@ def test_pages_that_move_and_pages_that_were_lifted_hold_what_they_held() -> Non
     assert sorted(cache.places(pages)) == [3, 4, 5, 6, 7]
     for page in pages:
         np.testing.assert_array_equal(cache.read_page(page), content_of(cache, page))
-    contents = cache.lift()
-    cache.lie_in(aligned_bytes(8, cache.page_bytes), 2, contents)
+    for _ in range(2):
+        cache.lift()
+    cache.give_back(pages.pop())
+    for page in pages:
+        np.testing.assert_array_equal(cache.read_page(page), content_of(cache, page))
+    cache.lie_in(aligned_bytes(8, cache.page_bytes), 2)
+    assert sorted([*cache.places(pages), *cache._free_places]) == [2, 3, 4, 5, 6, 7]
     for page in pages:
         np.testing.assert_array_equal(cache.read_page(page), content_of(cache, page))
 
