@@ -97,7 +97,7 @@ class HostThreadAccelerator(CpuBackend):
 
     def hold(self, num_bytes: int, what: str) -> None:
         """Takes from the account, or gives back what is below 0. AcceleratorMemoryError where it is not there."""
-        if num_bytes > self.free_bytes:
+        if num_bytes > max(self.free_bytes, 0):  # what is given back is always taken
             raise AcceleratorMemoryError(
                 f"{what} take {num_bytes:,} bytes, but the accelerator ({self.name}) has {max(self.free_bytes, 0):,} "
                 "free: give it fewer experts, or a shorter context"

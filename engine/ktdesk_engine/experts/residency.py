@@ -76,9 +76,9 @@ class Residency:
         """All experts are the CPU's; what was recorded before is void."""
         self.slot_of_expert[:] = -1
         self.num_slots = 0
-        if self.slots is not None:
-            self.slots.close()
-            self.slots = None
+        slots, self.slots = self.slots, None
+        if slots is not None:
+            slots.close()
 
     def shrink(self, num_slots: int, forced: Mask, rates: Rates, stall_seconds: float) -> int:
         """Only the first slots may be used from now on; returns how many experts left.

@@ -140,6 +140,14 @@ def test_memory_beyond_its_account_is_refused(cpu: CpuBackend) -> None:
         small.add(floats(10_000, H), floats(10_000, H))
 
 
+def test_memory_is_given_back_also_where_others_took_more_than_there_is(cpu: CpuBackend) -> None:
+    accelerator = HostThreadAccelerator(cpu.pool, memory_bytes=1000)
+    accelerator.hold(600, "experts")
+    accelerator.shrink(100)
+    accelerator.hold(-200, "experts")
+    assert accelerator.free_bytes == -300
+
+
 def test_slots_hold_experts_of_any_layer(accelerator: HostThreadAccelerator, cpu: CpuBackend) -> None:
     layers = [random_mlp(1, biased=True), random_mlp(20, biased=True)]
     slots = accelerator.expert_slots([HostExperts(layer, layer) for layer in layers], 3)
