@@ -46,11 +46,14 @@ class Choices:
 
 def variants_of(paths: Sequence[Path], choices: Choices, base: EngineOptions) -> list[Variant]:
     """The product of all values. UsageError where a value makes no sense, or there are too many."""
+    deferred = _values("--defer", choices.defer)
+    if "auto" in deferred:
+        raise UsageError("--defer auto is for an accelerator, and eval compares without one: give numbers, as 0,1,2")
     values = itertools.product(
         paths,
         _values("--compute", choices.compute),
         [None] if choices.cache_type is None else _values("--cache-type", choices.cache_type),
-        _values("--defer", choices.defer),
+        deferred,
         [None] if choices.experts is None else [_count(text) for text in _values("--experts", choices.experts)],
     )
     variants = [

@@ -139,7 +139,10 @@ def bench(
             raise UsageError("--ui measures the app alone: leave MODEL, --kernels and --against out")
         _bench_ui(as_json=as_json)
         return
-    if layer.hybrid + layer.kernels + (model is not None) != 1:
+    num_wanted = layer.hybrid + layer.kernels + (model is not None)
+    if num_wanted > 1:
+        raise UsageError("MODEL, --kernels and --hybrid each measure something of its own: leave all but one out")
+    if num_wanted == 0:
         raise UsageError(
             "name a MODEL, or give --kernels to measure one layer without a model, --hybrid, or --ui for the app"
         )

@@ -244,6 +244,13 @@ def test_more_than_the_model_was_trained_for_is_refused(ktdesk: RunKtdesk, tiny_
     assert "512" in result.error
 
 
+@pytest.mark.parametrize("options", [("m.gguf", "--hybrid"), ("m.gguf", "--kernels"), ("--kernels", "--hybrid")])
+def test_two_things_at_once_are_refused(ktdesk: RunKtdesk, options: tuple[str, ...]) -> None:
+    result = ktdesk("bench", *options)
+    assert result.code == ExitCode.USAGE
+    assert "leave all but one out" in result.error
+
+
 def test_alone_it_says_what_it_wants(ktdesk: RunKtdesk) -> None:
     result = ktdesk("bench")
     assert result.code == ExitCode.USAGE

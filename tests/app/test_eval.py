@@ -319,6 +319,7 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(
         (("--defer", "0,3"), "--defer 3: this model uses 4 experts for a token and 2 stay immediate"),
         (("--defer", "1", "--experts", "4,2"), "--defer 1: this model uses 2 experts for a token"),
         (("--defer", "1,,2"), "--defer 1,,2: a value between the commas is missing"),
+        (("--defer", "0,auto"), "--defer auto is for an accelerator"),
         (("--defer", "few"), "--defer must be auto, or an integer of at least 0: 'few'"),
         (("--experts", "0"), "--experts 0: must be a number of at least 1"),
         (("--experts", "5"), "--experts 5: this model was trained with 4 experts a token"),
