@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Protocol, TypeVar
@@ -147,12 +148,22 @@ class Runner:
         except (AcceleratorMemoryError, MemoryError) as error:
             failure = error.with_traceback(None)  # whose frames hold arrays that must be free before there is room
             failure.__cause__ = failure.__context__ = None
+        except BaseException:
+            self._settle()
+            raise
         self._programs.clear()  # first: making room may fail as well, half done
         with self._model.backend.failures():
             has_room = self._upkeep is not None and self._upkeep.make_room()
         if not has_room:
             raise failure
         return self._with_room(compute)
+
+    def _settle(self) -> None:
+        """Nothing of a step that was broken off may be written any more when its pages are somebody else's. What fails
+        here too is told by the step after it."""
+        if self._upkeep is not None:
+            with suppress(EngineError, MemoryError):
+                self._upkeep.prepare()
 
     def _forward(self, batch: Batch, before_layer: Callable[[], None] = lambda: None) -> Floats:
         """Places are looked up now: they may be others than when the batch was tried before."""

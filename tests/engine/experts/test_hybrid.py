@@ -269,7 +269,7 @@ def test_a_model_that_is_not_loaded_leaves_no_thread_behind(
     assert len(closed) == 1
 
 
-def test_a_failure_after_a_step_that_was_broken_off_spoils_no_answer(tiny_model: TinyPath) -> None:
+def test_a_failure_in_a_step_that_was_broken_off_or_after_it_spoils_no_answer(tiny_model: TinyPath) -> None:
     with Engine.load(tiny_model("qwen3moe"), config()) as engine:
         want = decoded(engine)
     with Engine.load(tiny_model("qwen3moe"), hybrid(accelerator_experts=12)) as engine:
@@ -280,13 +280,39 @@ def test_a_failure_after_a_step_that_was_broken_off_spoils_no_answer(tiny_model:
         def interrupted(*arguments: object) -> None:
             calls.append(arguments)
             if len(calls) == 2:
+                device.fail("it failed while nobody waited")
                 raise KeyboardInterrupt
             honest(*arguments)  # type: ignore[arg-type]
 
         device.hand_over = interrupted  # type: ignore[method-assign]
         with pytest.raises(KeyboardInterrupt):
             decoded(engine)
-        device.fail("it failed while nobody waited")
+        assert_close(decoded(engine), want)
+        device.fail("it failed between two steps")
+        with pytest.raises(AcceleratorError, match="between two steps"):
+            decoded(engine)
+        assert_close(decoded(engine), want)
+
+
+@pytest.mark.parametrize("after_layers", [0, 1, 2])
+def test_a_prompt_that_is_left_between_layers_leaves_nothing_under_way(after_layers: int, tiny_model: TinyPath) -> None:
+    with Engine.load(tiny_model("qwen3moe"), config()) as engine:
+        want = decoded(engine)
+    with Engine.load(tiny_model("qwen3moe"), hybrid(accelerator_experts=12)) as engine:
+        device, num_layers = engine.accelerator, 0
+        assert isinstance(device, HostThreadAccelerator)
+
+        def before_layer() -> None:
+            nonlocal num_layers
+            num_layers += 1
+            if num_layers > after_layers:
+                raise TimeoutError
+
+        left = CachedSequence()
+        with pytest.raises(TimeoutError):
+            engine.runner.prefill(left, list(range(40)), before_layer)
+        assert not engine.experts._hybrid._is_open  # type: ignore[union-attr]
+        engine.runner.release(left)
         assert_close(decoded(engine), want)
 
 
