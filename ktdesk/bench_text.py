@@ -39,7 +39,8 @@ def _head(report: BenchReport) -> Iterator[str]:
     yield _line("machine", f"{machine.cpu}, {machine.num_cores} cores, {machine.memory_bytes / 2**30:.1f} GiB")
     yield _line(
         "run",
-        f"{report.isa}, {_count(report.threads, 'thread')}, {report.compute}, {report.repeat} samples, {report.date}",
+        f"{report.isa}, {_count(report.threads, 'thread')}, {report.compute}, {_count(report.repeat, 'sample')}, "
+        f"{report.date}",
     )
     peaks = [f"{name} {_spread(peak, 1e12, 2)} TOPS" for name, peak in report.peak_ops_s.items()]
     yield _line("ceilings", ", ".join([f"read {_spread(report.read_bytes_s, 1e9, 1)} GB/s", *peaks]))

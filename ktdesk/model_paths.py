@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ktdesk_wizard.report import Report
 
 DEMO = "demo"
-_REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+(:[\w.-]+)?")
+_REPOSITORY = re.compile(r"(?!\.)[\w.-]+/[\w.-]+(:[\w.-]+)?")
 
 
 def model_path(model: str, settings: Settings) -> Path:

@@ -151,12 +151,18 @@ def _names(wish: PullWish, settings: Settings) -> list[HubName]:
     if name is not None:
         return [name]
     bare, _, quantization = wish.model.partition(":")
+    if not bare.strip():
+        raise SourceError(
+            f"{wish.model!r:.200} names no model: give OWNER/REPOSITORY, a URL or a name of the catalogue"
+        )
     profile = catalogue(settings).get(bare.lower())
     if profile is None and (sources_here := _sources_here(wish, settings)):
         return sources_here
     if profile is None:
         if wish.model == DEMO:
             raise SourceError("the demo model is made, not pulled: `ktdesk demo --fetch-only` makes it")
+        if Path(wish.model).is_file():
+            raise SourceError(f"{wish.model!r:.200} is a file that is here: nothing has to be fetched")
         close = nearest(bare, catalogue(settings))
         advice = f"did you mean {' or '.join(close)}?" if close else "`ktdesk plan --list` shows the catalogue"
         raise SourceError(f"{wish.model!r:.200} is no OWNER/REPOSITORY, URL or name of the catalogue: {advice}")

@@ -108,6 +108,8 @@ def test_what_the_hub_s_cache_has_is_linked_even_offline(
         (("owner/Tiny-GGUF:Q9",), ExitCode.FETCH, "has no Q9: "),
         (("owner/Tiny-GGUF:F32", "--quant", "Q8_0"), ExitCode.USAGE, "owner/Tiny-GGUF:F32 and --quant Q8_0 contradict"),
         (("owner/Tiny-GGUF:F32", "--quant", ""), ExitCode.USAGE, "--quant is empty"),
+        ((":Q4_K",), ExitCode.MODEL_FILE, "':Q4_K' names no model"),
+        pytest.param((__file__,), ExitCode.MODEL_FILE, "is a file that is here", id="a file"),
         (("owner//Tiny-GGUF",), ExitCode.MODEL_FILE, "'owner//Tiny-GGUF' is no OWNER/REPOSITORY"),
         (("owner/Unknown",), ExitCode.FETCH, "has no repository owner/Unknown"),
         (("owner/Tiny-GGUF", "--revision", "v2"), ExitCode.FETCH, "has no revision 'v2'"),

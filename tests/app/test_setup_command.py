@@ -100,7 +100,7 @@ def test_what_cannot_be_set_up_is_one_line(
         ((tmp_path / "text.gguf",), ExitCode.MODEL_FILE, "text.gguf"),
         ((model, "--max-memory", "0.001"), ExitCode.RESOURCES, "--force goes on"),
         ((model, "--context", "99999"), ExitCode.USAGE, "trained for 512"),
-        ((model, "--device", "cpu", "--max-gpu-memory", "3"), ExitCode.USAGE, "contradicts"),
+        ((model, "--device", "cpu", "--max-gpu-memory", "3"), ExitCode.USAGE, "--max-gpu-memory is for a card"),
         ((model, "--compute", "int7"), ExitCode.USAGE, "compute must be"),
     ):
         result = ktdesk("setup", *arguments, "--yes")

@@ -75,6 +75,7 @@ def worker_pool(num_threads: int, isa: str | None = None, places: Sequence[Threa
 
 
 def _checked_isa(isa: str, where: str) -> str:
+    isa = isa.lower()
     if isa not in isas(with_variants=True):
         raise ConfigError(
             f"{where}: this machine cannot run the instruction set {isa!r}; it can run {', '.join(isas())}"

@@ -23,7 +23,7 @@ def test_an_isa_can_be_forced_by_argument_block_and_environment(isa: str, monkey
     with kernels.using(isa):
         assert kernels.worker_pool(1).isa == isa
         assert kernels.worker_pool(1, "scalar").isa == "scalar"
-    monkeypatch.setenv("KTDESK_ISA", isa)
+    monkeypatch.setenv("KTDESK_ISA", isa.upper())
     assert kernels.worker_pool(1).isa == isa
 
 

@@ -44,9 +44,11 @@ class Wishes:
         if self.devices not in DEVICES:
             raise WishError(f"devices must be one of {', '.join(DEVICES)}: {self.devices!r}")
         if self.devices == "cpu" and self.max_gpu_bytes is not None:
-            raise WishError("max_gpu_bytes contradicts devices 'cpu': leave one of them out")
+            raise WishError("max_gpu_bytes is for a card, but the processor alone is asked for: leave one of them out")
         if self.devices == "cpu" and self.placement is not None:
-            raise WishError("placement contradicts devices 'cpu': leave one of them out")
+            raise WishError(
+                "placement_rules are for a card, but the processor alone is asked for: leave one of them out"
+            )
 
     def accelerator_options(self, *, uses_card: bool) -> dict[str, Any]:
         """Of commands that run what was planned, by name."""
