@@ -24,7 +24,7 @@ class ExitCode(IntEnum):
 MEANING = {
     ExitCode.OK: "it worked",
     ExitCode.UNEXPECTED: "an error nobody expected; --debug shows where",
-    ExitCode.USAGE: "the command line asks for what makes no sense",
+    ExitCode.USAGE: "the command line asks for what makes no sense, or a server, profile or cache that is not there",
     ExitCode.MODEL_FILE: "a model file is missing, damaged or incomplete, or nobody knows a model of that name",
     ExitCode.UNSUPPORTED: "the file is sound, but holds what ktdesk does not know",
     ExitCode.REQUEST: "the prompt is too long, or the chat template refused it",

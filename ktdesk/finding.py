@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 
 from ktdesk.asking import AskedModel, LocalModel
@@ -14,7 +15,7 @@ from ktdesk.expert_use import keep_use
 from ktdesk.loading import loaded_engine
 from ktdesk.options import EngineOptions
 from ktdesk.server_client import ServerModel
-from ktdesk.server_records import ServerRecord, health_of, running_servers
+from ktdesk.server_records import ServerRecord, files_of, health_of, running_servers
 from ktdesk.settings import KEY_VARIABLE, Settings
 from ktdesk.starting import StartedServer, only_starter
 from ktdesk.terminal import Progress, note, on_one_line
@@ -66,7 +67,7 @@ def _model_at_server(
     with ExitStack() as cleanup:
         started: StartedServer | None = None
         with only_starter(settings):
-            record = _fitting_server(path, settings, options)
+            record, name = _fitting_server(path, settings, options)
             if record is None and keep_alive_seconds > 0:
                 started = StartedServer(path, settings, options, keep_alive_seconds)
                 cleanup.callback(started.forget)
@@ -85,19 +86,26 @@ def _model_at_server(
         note(f"asking the server at {record.url}" + (f", run with {record.changed_words}" if record.changed else ""))
     else:
         note(f"{record.url} keeps the model for a while")
-    return ServerModel(record.url, os.environ.get(KEY_VARIABLE) if record.needs_key else None)
+    return ServerModel(record.url, record.api_key, name)
 
 
-def _fitting_server(path: Path, settings: Settings, options: EngineOptions) -> ServerRecord | None:
-    """One that has this file, run as asked for. Where no options of the engine are given: one without any, or else
-    one that a user runs for everybody."""
+def _fitting_server(
+    path: Path, settings: Settings, options: EngineOptions
+) -> tuple[ServerRecord, str | None] | tuple[None, None]:
+    """One that has this file, run as asked for, and what it calls it where it was started with another. Where no
+    options of the engine are given: one without any, or else one that a user runs for everybody."""
 
     def fits(record: ServerRecord) -> bool:
         wanted = record.is_for_all if options == EngineOptions() else record.options == asdict(options)
         has_key = not record.needs_key or KEY_VARIABLE in os.environ
-        return wanted and has_key and _is_same_file(path, record.path)
+        return wanted and has_key
 
-    return min(filter(fits, running_servers(settings)), key=lambda record: len(record.changed), default=None)
+    records = sorted(filter(fits, running_servers(settings)), key=lambda record: len(record.changed))
+    own = ((record, None) for record in records if _is_same_file(path, record.path))
+    others = (
+        (record, name) for record in records for name, other in files_of(record).items() if _is_same_file(path, other)
+    )
+    return next(chain(own, others), (None, None))
 
 
 def _is_same_file(path: Path, other: str) -> bool:

@@ -96,11 +96,15 @@ def _stored_path(model: str, settings: Settings) -> Path | None:
 
 
 def served_path(model: str, settings: Settings) -> Path | None:
-    """Of what a server of this user was started with: `ktdesk ps` lists it by its name, wherever its file lies."""
-    from ktdesk.server_records import running_servers
+    """Of what a server of this user was started with, or has in memory: `ktdesk ps` lists it by its name, wherever
+    its file lies."""
+    from ktdesk.server_records import files_of, running_servers
 
+    low = model.lower()
     with contextlib.suppress(OSError):
-        paths = {record.path for record in running_servers(settings) if record.model.lower() == model.lower()}
+        records = running_servers(settings)
+        paths = {record.path for record in records if record.model.lower() == low}
+        paths = paths or {path for record in records for name, path in files_of(record).items() if name.lower() == low}
         if len(paths) == 1:
             return Path(paths.pop())
     return None

@@ -63,6 +63,7 @@ def _facts(model: AskedModel, asked: Asked, answer: Answer) -> dict[str, Any]:
         "finish_reason": answer.finish_reason,
         "token_ids": list(answer.token_ids),
         "num_prompt_tokens": timings.num_prompt_tokens,
+        "num_cached_tokens": timings.num_cached_tokens,
         "num_answer_tokens": timings.num_answer_tokens,
         "prefill_seconds": timings.prefill_seconds,
         "decode_seconds": timings.decode_seconds,

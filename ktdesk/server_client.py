@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from ktdesk.asking import Asked
 from ktdesk.errors import ServerGoneError
@@ -23,13 +23,15 @@ CONNECT_SECONDS = 10.0
 class ServerModel:
     """What a server has loaded. An error is the one that the engine had there."""
 
-    def __init__(self, url: str, api_key: str | None = None) -> None:
+    def __init__(self, url: str, api_key: str | None = None, name: str | None = None) -> None:
+        """name: of one of several models; None: the server's own."""
         self.url = url
+        self._name = name
         self._address = urlsplit(url).netloc
         self._headers = {"Content-Type": "application/json"}
         if api_key is not None:
             self._headers["Authorization"] = f"Bearer {api_key}"
-        self._facts = self._ask("GET", "/ktdesk/model")
+        self._facts = self._ask("GET", "/ktdesk/model" + ("" if name is None else f"?name={quote(name)}"))
 
     @property
     def title(self) -> str:
@@ -67,12 +69,13 @@ class ServerModel:
         raise self._gone()
 
     def token_texts(self, token_ids: Sequence[int]) -> list[str]:
-        texts = self._ask("POST", "/ktdesk/tokens", {"token_ids": list(token_ids)})
+        texts = self._ask("POST", "/ktdesk/tokens", {"token_ids": list(token_ids), "model": self._name})
         return [str(text) for text in texts]
 
     def _lines(self, connection: http.client.HTTPConnection, asked: Asked) -> Iterator[dict[str, Any]]:
         try:
-            yield from map(json.loads, self._send(connection, "POST", "/ktdesk/answer", asdict(asked)))
+            body = {**asdict(asked), "model": self._name}
+            yield from map(json.loads, self._send(connection, "POST", "/ktdesk/answer", body))
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise self._gone() from error
 

@@ -16,7 +16,7 @@ import psutil
 
 from ktdesk.errors import UsageError
 from ktdesk.server_answers import facts_of
-from ktdesk.settings import Settings
+from ktdesk.settings import KEY_VARIABLE, Settings
 
 STOPS = "it stops: "
 """In a server's log, before the reason."""
@@ -44,6 +44,15 @@ class ServerRecord:
     def is_for_all(self) -> bool:
         """Whether who gives no options may ask it: what somebody wished for one question is not meant for the next."""
         return not (self.for_client and self.changed)
+
+    @property
+    def api_key(self) -> str | None:
+        """What is sent to it: the key of the environment, where it needs one."""
+        return os.environ.get(KEY_VARIABLE) if self.needs_key else None
+
+    def is_called(self, name: str) -> bool:
+        """By its port, or the model that it was started with."""
+        return name == str(self.port) or name.lower() == self.model.lower()
 
     @property
     def changed_words(self) -> str:
@@ -91,14 +100,37 @@ def running_servers(settings: Settings) -> list[ServerRecord]:
 
 
 def find_server(settings: Settings, name: str | None, advice: str = "") -> ServerRecord:
-    """By port or model; None: the only one. advice: what else may be said than which, where there are several."""
+    """By port, the model that it was started with, or another that it has in memory; None: the only one.
+
+    advice: what else may be said than which, where there are several.
+    """
     records = running_servers(settings)
-    found = [record for record in records if name in (None, str(record.port), record.model)]
+    found = [record for record in records if name is None or record.is_called(name)]
+    found = found or [record for record in records if name and _has_in_memory(record, name)]
     if len(found) == 1:
         return found[0]
-    shown = ", ".join(f"{record.port} ({record.model})" for record in records)
+    shown = ", ".join(f"{record.port} ({', '.join(_names_of(record))})" for record in records)
     what = f"no server named {name!r} runs" if not found and name else f"say which server{advice}"
     raise UsageError(f"{what}; running: {shown}" if records else "no server runs")
+
+
+def find_server_to_end(settings: Settings, name: str | None) -> ServerRecord:
+    """As `find_server`. UsageError also for a model that was loaded beside others: they would end with it."""
+    record = find_server(settings, name, ", or --all")
+    names = _names_of(record)
+    if name is None or record.is_called(name) or len(names) == 1:
+        return record
+    what = f"{name!r} is one of several models of the server on port {record.port} ({', '.join(names)})"
+    raise UsageError(f"{what}: `ktdesk stop {record.port}` ends it with all of them")
+
+
+def _names_of(record: ServerRecord) -> list[str]:
+    """Of the models in memory; of the one that it was started with where none is, or it does not answer."""
+    return [str(model["name"]) for model in models_of(record)] or [record.model]
+
+
+def _has_in_memory(record: ServerRecord, name: str) -> bool:
+    return name.lower() in map(str.lower, _names_of(record))
 
 
 def find_log(settings: Settings, name: str | None) -> Path:
@@ -154,3 +186,9 @@ def models_of(record: ServerRecord) -> list[dict[str, Any]]:
     """Name, stage and percent of those that it has in memory."""
     facts = health_of(record, timeout_seconds=2.0) or {}
     return list(facts.get("models", []))
+
+
+def files_of(record: ServerRecord) -> dict[str, str]:
+    """Paths by name of the models that it has in memory; none where it does not tell us."""
+    facts = facts_of(record.url, "/ktdesk/models", 2.0, record.api_key) or {}
+    return {str(model["name"]): str(model["path"]) for model in facts.get("models", [])}

@@ -9,6 +9,7 @@ from typing import Any
 from ktdesk.errors import UsageError
 from ktdesk.settings import Settings
 from ktdesk.terminal import Progress, on_one_line
+from ktdesk_engine.errors import ModelFileError
 from ktdesk_wizard.store.checking import CheckedFile, verify
 from ktdesk_wizard.store.models import StoredModel, stored_models
 from ktdesk_wizard.store.names import find_models
@@ -47,7 +48,7 @@ def problem_text(model: StoredModel) -> str:
 
 
 def chosen_models(settings: Settings, names: Sequence[str] | None) -> list[StoredModel]:
-    """Those that are meant; all without names. UsageError where a name means none, or several."""
+    """Those that are meant; all without names. ModelFileError where a name means none, UsageError where several."""
     models = stored_models(settings.models_folder)
     if not names:
         return models
@@ -57,7 +58,7 @@ def chosen_models(settings: Settings, names: Sequence[str] | None) -> list[Store
 def only_model(name: str, models: Sequence[StoredModel], repositories: Sequence[str] = ()) -> StoredModel:
     found = find_models(name, models, repositories)
     if not found:
-        raise UsageError(f"no model is called {name!r}; `ktdesk models` lists what is there")
+        raise ModelFileError(name, "no model of the store is called so; `ktdesk models` lists what is there")
     if len(found) > 1:
         raise UsageError(f"{name!r} may be {' or '.join(model.name for model in found)}: name one of them")
     return found[0]

@@ -217,16 +217,17 @@ def stop(
     all_servers: Annotated[bool, typer.Option("--all", help="End all of them.")] = False,
     limit_seconds: Annotated[float, typer.Option(help="How long to wait for its end.")] = 60.0,
 ) -> int:
-    """End a server, or all; running answers may finish."""
+    """End a server, or all; running answers may finish. Of a server with several models, name the port or the model
+    that it was started with."""
     from ktdesk.command import tell_error
-    from ktdesk.server_records import find_server, running_servers, stop_servers
+    from ktdesk.server_records import find_server_to_end, running_servers, stop_servers
 
     settings = settings_of(ctx)
     if all_servers and server is not None:
         raise UsageError(f"{server!r} and --all contradict each other: leave one of them out")
     if not limit_seconds >= 0:
         raise UsageError(f"--limit-seconds must be at least 0: {limit_seconds:g}")
-    records = running_servers(settings) if all_servers else [find_server(settings, server, ", or --all")]
+    records = running_servers(settings) if all_servers else [find_server_to_end(settings, server)]
     if not records:
         note("no server runs: there is nothing to end")
     left = stop_servers(records, limit_seconds)

@@ -93,6 +93,11 @@ class ModelHost:
         return stages.get("ready") or stages.get("loading") or stages.get("failed") or Health("ready", 100.0)
 
     @property
+    def in_memory(self) -> list[KnownModel]:
+        """Those that have a place, be it that they load."""
+        return [place.known for place in list(self._places.values())]
+
+    @property
     def healths(self) -> dict[str, Health]:
         """Of the models that have a place, by name."""
         return {place.known.name: place.health for place in list(self._places.values())}

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 LATENCY_BOUNDS = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0)
 """Seconds."""
-WATCHING = ("/health", "/metrics", "/ktdesk/experts")
+WATCHING = ("/health", "/metrics", "/ktdesk/experts", "/ktdesk/models")
 """Whoever asks only these does not use the model."""
 
 

@@ -48,6 +48,8 @@ class AskBody(Body):
     options: AnswerFields
     sampling: SamplingFields
     num_logprobs: int | None
+    model: str | None = None
+    """None: the server's own, here and below."""
 
     @property
     def asked(self) -> Asked:
@@ -57,6 +59,7 @@ class AskBody(Body):
 
 class TokensBody(Body):
     token_ids: list[int]
+    model: str | None = None
 
 
 NO_EXPERTS: dict[str, Any] = {"rates": [], "resident": None}
@@ -78,8 +81,8 @@ def own_routes(host: ModelHost) -> APIRouter:
     router = APIRouter(prefix="/ktdesk", include_in_schema=False)
 
     @router.get("/model")
-    async def show_model(request: Request) -> dict[str, Any]:
-        model = LocalModel((await host.model(request.state.uses, None)).engine)
+    async def show_model(request: Request, name: str | None = None) -> dict[str, Any]:
+        model = LocalModel((await host.model(request.state.uses, name)).engine)
         sampling = asdict(model.recommended_sampling)
         return {
             "title": model.title,
@@ -88,6 +91,11 @@ def own_routes(host: ModelHost) -> APIRouter:
             "config": model.config_facts,
             "engine_note": model.engine_note,
         }
+
+    @router.get("/models")
+    async def show_models() -> dict[str, Any]:
+        """Where the files lie of those in memory."""
+        return {"models": [{"name": one.name, "path": str(one.path.absolute())} for one in host.in_memory]}
 
     @router.get("/experts")
     async def show_experts(request: Request) -> dict[str, Any]:
@@ -99,7 +107,7 @@ def own_routes(host: ModelHost) -> APIRouter:
 
     @router.post("/answer")
     async def answer(body: AskBody, request: Request) -> Response:
-        call = Call(None, True, None)
+        call = Call(body.model, True, None)
         try:
             return await answered(
                 host, request, call, lambda model: _prepared(model, body.asked), EventWriter, "application/x-ndjson"
@@ -111,7 +119,7 @@ def own_routes(host: ModelHost) -> APIRouter:
 
     @router.post("/tokens")
     async def tokens(body: TokensBody, request: Request) -> list[str]:
-        model = await host.model(request.state.uses, None)
+        model = await host.model(request.state.uses, body.model)
         return LocalModel(model.engine).token_texts(body.token_ids)
 
     return router

@@ -79,7 +79,10 @@ def test_a_name_of_nothing_is_one_line(ktdesk: RunKtdesk, stored: Path) -> None:
     result = ktdesk("run", "owner/Other-GGUF", "a")
     assert result.code == ExitCode.MODEL_FILE
     assert "`ktdesk models` lists those" in result.error
-    assert ktdesk("models", "rm", "nothing").code == ExitCode.USAGE
+    for command in ("rm", "verify"):
+        result = ktdesk("models", command, "nothing")
+        assert result.code == ExitCode.MODEL_FILE
+        assert "nothing: no model of the store is called so" in result.error
     assert "name what to delete" in ktdesk("models", "rm").error
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import socket
 import threading
 import time
@@ -40,13 +41,15 @@ LOCAL = ("--no-server", "--compute", "int8")
 TIMES = ("prefill_seconds", "decode_seconds", "prefill_tok_s", "decode_tok_s", "load_seconds", "engine")
 
 
-def record(server: RunningServer, options: EngineOptions | None = None, *, needs_key: bool = False) -> None:
+def record(
+    server: RunningServer, options: EngineOptions | None = None, *, needs_key: bool = False, log: str = ""
+) -> None:
     """Lists the server as one that runs."""
     port = int(server.url.rpartition(":")[2])
     started = psutil.Process().create_time()
     path = str(server.host.path)
     facts = asdict(options or EngineOptions())
-    entry = ServerRecord(os.getpid(), started, server.url, port, server.model, path, "", needs_key, facts)
+    entry = ServerRecord(os.getpid(), started, server.url, port, server.model, path, log, needs_key, facts)
     write_record(Settings(home=os.environ["KTDESK_HOME"]), entry)
 
 
@@ -148,6 +151,40 @@ def test_a_server_of_another_model_is_not_asked(
     result = ktdesk("run", tiny_model("qwen3moe"), "x", *SHORT)
     assert result.code == 0
     assert listed.url not in result.err
+
+
+def test_a_server_is_found_by_another_model_that_it_has_in_memory(
+    ktdesk: RunKtdesk, talker: Path, tmp_path: Path
+) -> None:
+    log, other = tmp_path / "server.log", Path(shutil.copy(talker, tmp_path / "other.gguf"))
+    log.write_text("what it said")
+    for server in running_server(talker, ServerSettings(port=0, max_models=2), others=[other]):
+        record(server, log=str(log))
+        assert server.url not in ktdesk("run", other, "x", *SHORT).err  # it could load it, but has it not
+        list(ServerModel(server.url, name="other").stream(Asked("x", AnswerOptions(max_tokens=2), SamplingOptions())))
+        has = {model.name: model for model in server.host.models}
+        wishes = ("--raw", *SHORT, "--seed", "7", "--logprobs", "2")
+        for name in (other, "other", "OTHER"):
+            before = has["other"].answers.numbers()["finished_total"]
+            assert facts(ktdesk, name, "the cat", *wishes) == facts(ktdesk, other, "the cat", *wishes, *LOCAL)
+            assert has["other"].answers.numbers()["finished_total"] == before + 1
+        assert ktdesk("logs", "Other").out == ktdesk("logs", "talker").out == "what it said"
+        result = ktdesk("stop", "other")
+        port = server.url.rpartition(":")[2]
+        assert result.code == ExitCode.USAGE
+        assert f"on port {port} (talker, other): `ktdesk stop {port}` ends it with all of them" in result.error
+        assert f"running: {port} (talker, other)" in ktdesk("stop", "nosuch").error
+
+
+def test_what_was_cached_of_a_prompt_is_said(ktdesk: RunKtdesk, talker: Path) -> None:
+    for server in running_server(talker, ServerSettings(port=0), EngineConfig(num_threads=1, context=2048)):
+        record(server)
+        question = ("run", talker, "b" * 1100, *SHORT, "--raw")
+        assert "cached" not in ktdesk(*question).err
+        asked = json.loads(ktdesk(*question, "--json").out)
+        assert asked["num_cached_tokens"] > 0
+        told = f"{asked['num_prompt_tokens']:,} prompt tokens ({asked['num_cached_tokens']:,} cached) in "
+        assert told in ktdesk(*question).err
 
 
 def test_a_key_is_taken_from_the_environment(ktdesk: RunKtdesk, talker: Path, monkeypatch: pytest.MonkeyPatch) -> None:
