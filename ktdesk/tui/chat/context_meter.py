@@ -17,12 +17,17 @@ LETTERS_PER_TOKEN = 4
 
 
 def num_tokens_of(path: Sequence[Message], letters: int) -> int:
-    """Counted by the server as far as it was, and guessed for the rest, and for letters more."""
+    """Counted as far as anybody did, and guessed for the rest, and for letters more.
+
+    Of an answer that still comes or broke off the tokens are counted, but not yet those of its prompt.
+    """
     num_tokens = 0
     for message in reversed(path):
+        num_tokens += message.measured.num_tokens
         if message.measured.num_prompt_tokens:
-            num_tokens = message.measured.num_tokens
             break
+        if message.measured.num_answer_tokens:
+            continue
         letters += len(message.content) + sum(len(item.text) for item in message.attachments)
     return num_tokens + letters // LETTERS_PER_TOKEN
 
@@ -30,7 +35,7 @@ def num_tokens_of(path: Sequence[Message], letters: int) -> int:
 class ContextMeter(Widget):
     """One line."""
 
-    HELP = "Tokens of the conversation, of those that the model's context holds. What is typed is guessed."
+    HELP = "Tokens of the conversation, of those that the model's context holds. What nobody counted yet is guessed."
     DEFAULT_CSS = """
     ContextMeter { height: 1; padding: 0 1; color: $foreground 70%; }
     ContextMeter:ansi { color: ansi_default; text-style: dim; }

@@ -126,8 +126,10 @@ def test_escape_stops_at_once_and_what_came_is_kept() -> None:
         await ready(pilot)
         await say(pilot, "Go on and on")
         await until(pilot, lambda: "first part" in shown(pilot.app))
+        await until(pilot, lambda: " 4 of 4,096" in shown(pilot.app))  # 12 letters guessed, one token counted
         await pilot.press("escape")
         await answered(pilot, "stopped")
+        assert " 4 of 4,096" in shown(pilot.app)
 
     server = chat(script, Answer(content("first part second part", 11), holds_after=1))
     assert server.num_cancelled == 1
