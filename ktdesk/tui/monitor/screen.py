@@ -182,7 +182,8 @@ def facts_words(moment: Moment, own_percent: float) -> str:
     hits = sum(moment.num_hits.values())
     pages = hits + moment.num_missed
     by_tier = ", ".join(f"{tier} {count}" for tier, count in moment.num_hits.items())
-    found = f"{100 * hits / pages:.0f} % of {pages:,} pages found ({by_tier})" if pages else "none was looked for yet"
+    found = f"{100 * hits / pages:.0f} % of {pages:,} pages found ({by_tier})" if pages else "no lookups yet"
+    taken = f"the server takes {moment.process_percent:.0f} % of a core, this app {own_percent:.1f} %"
     ram = f" · memory tier {bytes_text(moment.ram_bytes)} of {bytes_text(moment.ram_limit_bytes)}"
     return "\n".join(
         [

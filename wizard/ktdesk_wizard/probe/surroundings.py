@@ -42,7 +42,7 @@ def _virtual_machine(root: Path, info: CpuInfo, is_wsl: bool) -> Fact[str]:
     names = [name for start, name in VIRTUAL_VENDORS.items() if vendor.startswith(start)]
     if names:
         return reported(names[0], "/sys/class/dmi/id/sys_vendor")
-    return derived(vendor or "of an unknown kind", "flag 'hypervisor' in /proc/cpuinfo")
+    return derived(vendor or "yes, kind unknown", "flag 'hypervisor' in /proc/cpuinfo")
 
 
 def _container(root: Path) -> Fact[str]:
