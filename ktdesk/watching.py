@@ -49,6 +49,8 @@ class AcceleratorMemory:
 class Moment:
     """Rates are of the time since the look before."""
 
+    has_rates: bool = True
+    """False at the first look: rates and shares of time are still to be measured, and are zeros."""
     tok_s: float = 0.0
     """Of all answers together."""
     prompt_tok_s: float = 0.0
@@ -104,6 +106,7 @@ class Watcher:
         self._nodes = node_of_cpu()
         self._before: tuple[float, dict[str, float]] | None = None
         self._process: psutil.Process | None = None
+        self._cpu_times: list[tuple[float, float]] = []
 
     def look(self) -> Moment | None:
         """None where the server does not answer."""
@@ -111,6 +114,7 @@ class Watcher:
         if text is None:
             return None
         now, numbers = time.monotonic(), numbers_of(text.decode("utf-8", errors="replace"), self.record.model)
+        has_rates = self._before is not None
         seconds, before = (1.0, numbers) if self._before is None else (now - self._before[0], self._before[1])
         self._before = now, numbers
 
@@ -119,6 +123,7 @@ class Watcher:
 
         percent, resident = self._of_process()
         return Moment(
+            has_rates=has_rates,
             tok_s=rate("answer_tokens_total"),
             prompt_tok_s=rate("prompt_tokens_total"),
             num_waiting=int(numbers.get("num_waiting", 0)),
@@ -130,7 +135,7 @@ class Watcher:
             ops_s=numbers.get("prefill_operations_per_second"),
             peak_share=numbers.get("prefill_peak_share"),
             is_on_tiles=bool(numbers.get("prefill_on_tiles")),
-            node_percents=self._by_node(psutil.cpu_percent(percpu=True)),
+            node_percents=self._by_node(self._cpu_percents()),
             process_percent=percent,
             resident_bytes=resident,
             available_bytes=int(psutil.virtual_memory().available),
@@ -163,11 +168,27 @@ class Watcher:
         except psutil.Error:
             return 0.0, 0
 
+    def _cpu_percents(self) -> list[float]:
+        """How busy each processor was since the look before. psutil's own are of the thread's: ours change."""
+        now = [_busy_and_all(times) for times in psutil.cpu_times(percpu=True)]
+        before, self._cpu_times = self._cpu_times or now, now
+        pairs = zip(before, now, strict=False)
+        return [
+            100 * max(busy - busy_0, 0.0) / max(total - total_0, 1e-6) for (busy_0, total_0), (busy, total) in pairs
+        ]
+
     def _by_node(self, percents: Sequence[float]) -> dict[int, float]:
         of_nodes = defaultdict(list)
         for cpu, percent in enumerate(percents):
             of_nodes[self._nodes.get(cpu, 0)].append(percent)
         return {node: sum(values) / len(values) for node, values in sorted(of_nodes.items())}
+
+
+def _busy_and_all(times: Any) -> tuple[float, float]:
+    """Seconds of a processor. Those of guests are in its user's, too."""
+    seconds = times._asdict()
+    total = sum(value for name, value in seconds.items() if not name.startswith("guest"))
+    return total - seconds["idle"] - seconds.get("iowait", 0.0), total
 
 
 def numbers_of(text: str, model: str) -> dict[str, float]:

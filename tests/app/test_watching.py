@@ -6,6 +6,7 @@ import json
 import os
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import psutil
@@ -83,10 +84,26 @@ def test_rates_are_of_the_time_between_two_looks(server: FakeServer, monkeypatch
     assert first is not None
     assert second is not None
     assert (first.tok_s, second.tok_s) == (0, 15)
+    assert (first.has_rates, second.has_rates) == (False, True)
     assert second.num_decoding == 3
     assert second.ceiling_bytes_s == pytest.approx(10e9)
     assert second.num_hits == {"pool": 0, "ram": 5, "disk": 0}
     assert second.resident_bytes > 0
+
+
+def test_how_busy_processors_were_is_of_the_time_between_two_looks_whatever_thread_looks(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watcher, idle = Watcher(server.record), psutil.cpu_times(percpu=True)[:1]
+    later = [idle[0]._replace(user=idle[0].user + 3, idle=idle[0].idle + 1)]
+    percents = []
+    for times in (idle, later):
+        monkeypatch.setattr("ktdesk.watching.psutil.cpu_times", lambda percpu, times=times: times)
+        with ThreadPoolExecutor(1) as thread:
+            moment = thread.submit(watcher.look).result()
+        assert moment is not None
+        percents += moment.node_percents.values()
+    assert percents == pytest.approx([0, 75])
 
 
 def test_a_server_that_began_anew_has_no_rate_below_zero(server: FakeServer) -> None:

@@ -22,7 +22,7 @@ from ktdesk.tui.monitor.card_graphs import CardGraphs
 from ktdesk.tui.monitor.graph import Graph
 from ktdesk.tui.monitor.heat_map import HeatMap, legend_words
 from ktdesk.tui.monitor.placing_words import card_content, exchanges_content, marks_of
-from ktdesk.tui.monitor.server_graphs import ServerGraphs
+from ktdesk.tui.monitor.server_graphs import MEASURING, ServerGraphs
 from ktdesk.tui.place_screen import PlaceScreen
 from ktdesk.watching import AcceleratorMemory, Moment, Watcher, heat_words, limit_words
 
@@ -92,7 +92,6 @@ class MonitorScreen(PlaceScreen):
             self._cards.close()
 
     def on_screen_resume(self) -> None:
-        self._own.cpu_percent()
         self._watch()
 
     def on_screen_suspend(self) -> None:
@@ -193,6 +192,6 @@ def facts_words(moment: Moment, own_percent: float) -> str:
             *([] if moment.accelerator is None else [accelerator_words(moment.accelerator)]),
             f"Memory      the server has {bytes_text(moment.resident_bytes)}; "
             f"{bytes_text(moment.available_bytes)} are available",
-            f"Processes   the server takes {moment.process_percent:.0f} % of a core, this app {own_percent:.1f} %",
+            f"Processes   {taken if moment.has_rates else MEASURING}",
         ]
     )

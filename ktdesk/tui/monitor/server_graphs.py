@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from textual.app import ComposeResult
 from textual.containers import Grid
 
@@ -12,6 +10,8 @@ from ktdesk.tui.monitor.graph import Graph
 from ktdesk.watching import Moment
 
 TILES, VECTORS = "Tiles (AMX)", "Vectors"
+MEASURING = "measuring"
+"""In the place of a rate, until there are two looks to take it from."""
 
 
 class ServerGraphs(Grid):
@@ -28,23 +28,28 @@ class ServerGraphs(Grid):
         yield Graph("Arithmetic", 1.0, id="arithmetic")
 
     async def show(self, moment: Moment) -> None:
-        self._graph("answers").add(moment.tok_s, f"{moment.tok_s:,.1f} tok/s")
+        self._graph("answers").add(moment.tok_s, rate_words(moment, f"{moment.tok_s:,.1f} tok/s"))
         self._graph("memory").add((moment.bandwidth_share or 0.0) if moment.is_busy else 0.0, memory_words(moment))
-        self._graph("prompts").add(moment.prompt_tok_s, f"{moment.prompt_tok_s:,.0f} tok/s")
+        self._graph("prompts").add(moment.prompt_tok_s, rate_words(moment, f"{moment.prompt_tok_s:,.0f} tok/s"))
         arithmetic = self._graph("arithmetic")
         arithmetic.title = TILES if moment.is_on_tiles else VECTORS
         arithmetic.add((moment.peak_share or 0.0) if moment.is_reading else 0.0, arithmetic_words(moment))
-        await self._show_nodes(moment.node_percents)
+        await self._show_nodes(moment)
 
-    async def _show_nodes(self, percents: Mapping[int, float]) -> None:
+    async def _show_nodes(self, moment: Moment) -> None:
+        percents = moment.node_percents
         for node, percent in percents.items():
             if not self.query(f"#node-{node}"):
                 title = "Cores" if len(percents) == 1 else f"Cores of node {node}"
                 await self.mount(Graph(title, 100.0, id=f"node-{node}"))
-            self._graph(f"node-{node}").add(percent, f"{percent:.0f} % busy")
+            self._graph(f"node-{node}").add(percent, rate_words(moment, f"{percent:.0f} % busy"))
 
     def _graph(self, name: str) -> Graph:
         return self.query_one(f"#{name}", Graph)
+
+
+def rate_words(moment: Moment, words: str) -> str:
+    return words if moment.has_rates else MEASURING
 
 
 def memory_words(moment: Moment) -> str:

@@ -209,6 +209,22 @@ def test_what_prompts_take_of_the_arithmetic_has_a_graph(
     drive(make_app(link), script, (140, 40))
 
 
+def test_rates_are_said_to_be_measured_until_there_are_two_looks(
+    link: FakeLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = replace(MOMENT, has_rates=False, tok_s=0.0, process_percent=0.0, node_percents={0: 0.0})
+    monkeypatch.setattr(FakeWatcher, "look", lambda self: first)
+
+    async def script(pilot: Pilot[None]) -> None:
+        await pilot.press("f5")
+        await until(pilot, lambda: "2 answering" in shown(pilot.app))
+        text = shown(pilot.app)
+        for words in ("Answers  measuring", "Prompts  measuring", "Cores  measuring", "Processes   measuring"):
+            assert words in text
+
+    drive(make_app(link), script, (120, 40))
+
+
 @pytest.mark.parametrize(
     ("memory", "bar"),
     [
