@@ -29,7 +29,7 @@ class Answer:
         t = self.timings
         cached = f" ({t.num_cached_tokens:,} cached)" if t.num_cached_tokens else ""
         read = f"{t.num_prompt_tokens:,} prompt tokens{cached}"
-        prompt = f"{read} in {t.prefill_seconds:.2f} s ({t.prefill_tok_s:.0f} tok/s)"
+        prompt = f"{read} in {t.prefill_seconds:.2f} s ({t.prefill_tok_s:,.0f} tok/s)"
         answer = f"{t.num_answer_tokens:,} answer tokens at {t.decode_tok_s:.1f} tok/s"
         return f"{prompt}, {answer}, seed {t.seed}"
 

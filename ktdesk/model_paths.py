@@ -61,14 +61,15 @@ def check_quantization(model: str, quantization: str | None) -> None:
 
 def _nearest_text(model: str, settings: Settings) -> str:
     """Which models of the store, and files that servers have loaded, are called almost so."""
-    from ktdesk.server_records import running_servers
+    from ktdesk.server_records import files_of, running_servers
     from ktdesk_wizard.store.models import stored_models
 
     meant = {stored.name.lower(): stored.name for stored in stored_models(settings.models_folder)}
     meant |= {name.rpartition("/")[2]: full for name, full in meant.items()}
     meant |= {name.partition(":")[0].removesuffix("-gguf"): full for name, full in meant.items()}
     with contextlib.suppress(OSError):
-        meant |= {record.model.lower(): record.path for record in running_servers(settings)}
+        for record in running_servers(settings):
+            meant |= {name.lower(): path for name, path in {record.model: record.path, **files_of(record)}.items()}
     low = model.lower().removesuffix(".gguf")
     close = [name for name in meant if low in name] or difflib.get_close_matches(low, meant, cutoff=0.5)
     names = list(dict.fromkeys(on_one_line(meant[name]) for name in close))[:3]

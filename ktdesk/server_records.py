@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -50,9 +50,9 @@ class ServerRecord:
         """What is sent to it: the key of the environment, where it needs one."""
         return os.environ.get(KEY_VARIABLE) if self.needs_key else None
 
-    def is_called(self, name: str) -> bool:
-        """By its port, or the model that it was started with."""
-        return name == str(self.port) or name.lower() == self.model.lower()
+    def is_called(self, names: Collection[str]) -> bool:
+        """One of them, in small letters: by its port, or the model that it was started with."""
+        return str(self.port) in names or self.model.lower() in names
 
     @property
     def changed_words(self) -> str:
@@ -105,8 +105,7 @@ def find_server(settings: Settings, name: str | None, advice: str = "") -> Serve
     advice: what else may be said than which, where there are several.
     """
     records = running_servers(settings)
-    found = [record for record in records if name is None or record.is_called(name)]
-    found = found or [record for record in records if name and _has_in_memory(record, name)]
+    found = records if name is None else _called(records, {name.lower()}) or _called(records, _meant(settings, name))
     if len(found) == 1:
         return found[0]
     shown = ", ".join(f"{record.port} ({', '.join(_names_of(record))})" for record in records)
@@ -118,7 +117,7 @@ def find_server_to_end(settings: Settings, name: str | None) -> ServerRecord:
     """As `find_server`. UsageError also for a model that was loaded beside others: they would end with it."""
     record = find_server(settings, name, ", or --all")
     names = _names_of(record)
-    if name is None or record.is_called(name) or len(names) == 1:
+    if name is None or record.is_called(_meant(settings, name)) or len(names) == 1:
         return record
     what = f"{name!r} is one of several models of the server on port {record.port} ({', '.join(names)})"
     raise UsageError(f"{what}: `ktdesk stop {record.port}` ends it with all of them")
@@ -129,8 +128,19 @@ def _names_of(record: ServerRecord) -> list[str]:
     return [str(model["name"]) for model in models_of(record)] or [record.model]
 
 
-def _has_in_memory(record: ServerRecord, name: str) -> bool:
-    return name.lower() in map(str.lower, _names_of(record))
+def _called(records: Sequence[ServerRecord], names: Collection[str]) -> list[ServerRecord]:
+    """Those that were started so go before those that have such a model too."""
+    found = [record for record in records if record.is_called(names)]
+    return found or [record for record in records if any(name.lower() in names for name in _names_of(record))]
+
+
+def _meant(settings: Settings, name: str) -> set[str]:
+    """What a name may mean, in small letters: itself, and models of the store of which it is a part."""
+    from ktdesk_wizard.store.models import stored_models
+    from ktdesk_wizard.store.names import find_models
+
+    stored = find_models(name, stored_models(settings.models_folder))
+    return {name.lower(), name.lower().removesuffix(".gguf"), *(model.name.lower() for model in stored)}
 
 
 def find_log(settings: Settings, name: str | None) -> Path:

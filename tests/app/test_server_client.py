@@ -168,7 +168,8 @@ def test_a_server_is_found_by_another_model_that_it_has_in_memory(
             before = has["other"].answers.numbers()["finished_total"]
             assert facts(ktdesk, name, "the cat", *wishes) == facts(ktdesk, other, "the cat", *wishes, *LOCAL)
             assert has["other"].answers.numbers()["finished_total"] == before + 1
-        assert ktdesk("logs", "Other").out == ktdesk("logs", "talker").out == "what it said"
+        assert f"did you mean {other}?" in ktdesk("run", "othr", "x").error
+        assert ktdesk("logs", "Other.gguf").out == ktdesk("logs", "talker").out == "what it said"
         result = ktdesk("stop", "other")
         port = server.url.rpartition(":")[2]
         assert result.code == ExitCode.USAGE

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 
 import psutil
 import pytest
@@ -40,8 +41,21 @@ def test_of_several_one_is_named_or_all(ktdesk: RunKtdesk, servers: list[subproc
     assert "--limit-seconds" in ktdesk("stop", "--all", "--limit-seconds", "nan").error
     assert len(running_servers(Settings(home=os.environ["KTDESK_HOME"]))) == 2
     assert ktdesk("stop", "1002").code == ExitCode.OK
+    assert [record.port for record in running_servers(Settings(home=os.environ["KTDESK_HOME"]))] == [1001]
     assert ktdesk("stop", "--all").code == ExitCode.OK
     assert all(process.wait(10) != 0 for process in servers)
     assert ktdesk("stop", "nosuch").error.endswith("error: no server runs")
     result = ktdesk("stop", "--all")
     assert (result.code, "no server runs" in result.err) == (ExitCode.OK, True)
+
+
+def test_a_model_of_the_store_may_be_named_in_part(ktdesk: RunKtdesk, servers: list[subprocess.Popen[bytes]]) -> None:
+    settings = Settings(home=os.environ["KTDESK_HOME"])
+    path = settings.models_folder / "Mine" / "Model.gguf"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"GGUF")
+    first, second = running_servers(settings)
+    write_record(settings, replace(first, model="Mine/Model"))
+    assert ktdesk("stop", "model").code == ExitCode.OK
+    assert running_servers(settings) == [second]
+    assert ktdesk("stop", "TINY.gguf").code == ExitCode.OK
