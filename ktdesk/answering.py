@@ -28,10 +28,15 @@ class Answer:
         """One line for people."""
         t = self.timings
         cached = f" ({t.num_cached_tokens:,} cached)" if t.num_cached_tokens else ""
-        read = f"{t.num_prompt_tokens:,} prompt tokens{cached}"
+        read = f"{_counted(t.num_prompt_tokens, 'prompt token')}{cached}"
         prompt = f"{read} in {t.prefill_seconds:.2f} s ({t.prefill_tok_s:,.0f} tok/s)"
-        answer = f"{t.num_answer_tokens:,} answer tokens at {t.decode_tok_s:.1f} tok/s"
-        return f"{prompt}, {answer}, seed {t.seed}"
+        # The first token comes with the prompt: of one alone there is no speed.
+        speed = f" at {t.decode_tok_s:.1f} tok/s" if t.decode_tok_s else ""
+        return f"{prompt}, {_counted(t.num_answer_tokens, 'answer token')}{speed}, seed {t.seed}"
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def open_stream(model: AskedModel, asked: Asked) -> closing[Generator[StreamEvent, None, None]]:

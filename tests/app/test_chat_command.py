@@ -139,14 +139,14 @@ def test_a_template_that_refuses_ends_a_turn_and_not_the_chat(
     result = ktdesk("chat", path, *SHORT, stdin="one\ntwo\n/reset\nthree\n")
     assert result.code == 0
     assert "only once" in result.error
-    assert result.err.count("answer tokens") == 2
+    assert result.err.count(" answer token") == 2
 
 
 def test_lines_that_are_piped_in_are_answered_one_by_one(ktdesk: RunKtdesk, talker: Path) -> None:
     result = ktdesk("chat", talker, *SHORT, stdin="the cat\nthe dog\n/quit\nnever read\n")
     assert result.code == 0
     assert [len(line) for line in result.out.splitlines()] == [4, 4]
-    assert result.err.count("answer tokens") == 2
+    assert result.err.count(" answer token") == 2
     assert ">" not in result.out
 
 

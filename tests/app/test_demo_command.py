@@ -78,7 +78,7 @@ def test_a_file_that_is_not_needed_is_said_to_be_so(ktdesk: RunKtdesk, made_else
 def test_without_a_question_a_chat_opens(ktdesk: RunKtdesk, made_elsewhere: Path) -> None:
     result = ktdesk("demo", "--max-tokens", "3", stdin="the cat\nthe dog\n")
     assert result.code == 0
-    assert result.err.count("answer tokens") == 2, "two questions, each answered; the text is any characters"
+    assert result.err.count(" answer token") == 2, "two questions, each answered; the text is any characters"
 
 
 def test_fetch_only_prints_where_the_model_is(ktdesk: RunKtdesk, made_elsewhere: Path) -> None:

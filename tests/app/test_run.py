@@ -46,8 +46,10 @@ def test_standard_output_gets_the_answer_and_nothing_else(ktdesk: RunKtdesk, tal
     result = ktdesk("run", talker, "the thin man", "--raw", *SHORT)
     assert result.code == 0
     assert result.out == engine_answer(talker, "the thin man", 6) + "\n"
-    assert "6 answer tokens" in result.err
+    assert "6 answer tokens at " in result.err
     assert "12 prompt tokens" not in result.out
+    one = ktdesk("run", talker, "the thin man", "--raw", "--max-tokens", "1")
+    assert ", 1 answer token, seed " in one.err  # of which no speed is known
 
 
 def test_the_chat_template_is_used_unless_raw(ktdesk: RunKtdesk, tiny_model: TinyModel) -> None:
