@@ -8,8 +8,9 @@ from textual.app import ComposeResult
 from textual.containers import Container
 from textual.screen import Screen
 from textual.widget import Widget
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
+from ktdesk.tui.widgets.key_line import KeyLine
 from ktdesk.tui.widgets.place_bar import PlaceBar
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class PlaceScreen(Screen[None]):
         #body { height: 1fr; }
         #no-room { display: none; height: 1fr; content-align: center middle; text-align: center; }
         &.-no-room, &.-no-height {
-            #body, PlaceBar, Footer { display: none; }
+            #body, PlaceBar, KeyLine { display: none; }
             #no-room { display: block; }
         }
     }
@@ -60,7 +61,7 @@ class PlaceScreen(Screen[None]):
         with Container(id="body"):
             yield from self.compose_body()
         yield Static(NO_ROOM, id="no-room")
-        yield Footer(show_command_palette=False, compact=True)
+        yield KeyLine(show_command_palette=False, compact=True)
 
     def compose_body(self) -> ComposeResult:
         yield from ()

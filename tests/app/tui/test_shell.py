@@ -12,6 +12,7 @@ import yaml
 from driving import FakeLink, drive, make_app, shown, until
 from textual.pilot import Pilot
 from textual.widgets import DataTable, Select
+from textual.widgets._footer import FooterKey
 from textual.widgets._toast import Toast
 
 from ktdesk.model_link import LinkState
@@ -184,6 +185,22 @@ def test_a_notice_covers_neither_what_is_written_nor_the_buttons(size: tuple[int
         assert not toast.region.overlaps(pilot.app.screen.query_one(PlaceBar).region)
 
     drive(make_app(FakeLink(READY)), script, size)
+
+
+@pytest.mark.parametrize("width", [40, 47, 60])
+def test_a_key_at_the_bottom_is_whole_or_left_out(width: int) -> None:
+    def keys(pilot: Pilot[None]) -> list[FooterKey]:
+        return [key for key in pilot.app.screen.query(FooterKey) if key.region.width]
+
+    async def script(pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: bool(keys(pilot)))
+        await pilot.pause()
+        assert all(key.region.right <= width for key in keys(pilot))
+        few = len(keys(pilot))
+        await pilot.resize_terminal(200, 12)
+        await until(pilot, lambda: len(keys(pilot)) > few)
+
+    drive(make_app(), script, (width, 12))
 
 
 @pytest.mark.parametrize("size", [(20, 5), (1, 1), (39, 24), (80, 9)])
