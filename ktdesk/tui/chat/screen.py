@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 WIDE = 130
 """From here on the conversations are listed from the beginning."""
+ANSWERS_NEED = "ConversationList, Transcript, Welcome, FailureBar, ContextMeter"
 
 
 class ChatScreen(PlaceScreen):
@@ -105,8 +106,8 @@ class ChatScreen(PlaceScreen):
 
     @property
     def is_there(self) -> bool:
-        """Something can be shown: the app is not about to end."""
-        return not self._is_left and bool(self.query(Transcript))
+        """Something can be shown: the app is not about to end, when its parts go one after the other."""
+        return not self._is_left and len(self.query(ANSWERS_NEED)) == len(ANSWERS_NEED.split(","))
 
     @property
     def has_conversation(self) -> bool:
@@ -251,6 +252,8 @@ class ChatScreen(PlaceScreen):
     # The model, and what is offered
 
     def _link_changed(self, state: LinkState | None) -> None:
+        if not self.is_there:
+            return
         self.query_one(Welcome).link = state
         self.query_one(ContextMeter).context = 0 if state is None else state.context
         if state is not None:
