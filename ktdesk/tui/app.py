@@ -105,11 +105,12 @@ class KtdeskApp(App[None]):
 
     def on_mount(self) -> None:
         self._heed_signals()
-        if self._file.error is not None:
-            self.tell_failure(self._file.error, next_step="Until it is mended, defaults count and nothing is saved.")
 
     def on_ready(self) -> None:
+        """The first picture is drawn: before it, there may be no place for notices yet, and they are lost."""
         self._watch_link()
+        if self._file.error is not None:
+            self.tell_failure(self._file.error, next_step="Until it is mended, defaults count and nothing is saved.")
         if not self.is_headless:  # the terminal may be gone by now
             self.set_interval(SECONDS_BETWEEN_LOOKS, self._leave_without_terminal)
 
