@@ -7,6 +7,7 @@ from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 
+from ktdesk.amounts import counted
 from ktdesk.asking import Asked, AskedModel
 from ktdesk.terminal import note, without_control
 from ktdesk_engine.answer import StreamEvent, Timings
@@ -28,15 +29,11 @@ class Answer:
         """One line for people."""
         t = self.timings
         cached = f" ({t.num_cached_tokens:,} cached)" if t.num_cached_tokens else ""
-        read = f"{_counted(t.num_prompt_tokens, 'prompt token')}{cached}"
+        read = f"{counted(t.num_prompt_tokens, 'prompt token')}{cached}"
         prompt = f"{read} in {t.prefill_seconds:.2f} s ({t.prefill_tok_s:,.0f} tok/s)"
         # The first token comes with the prompt: of one alone there is no speed.
         speed = f" at {t.decode_tok_s:.1f} tok/s" if t.decode_tok_s else ""
-        return f"{prompt}, {_counted(t.num_answer_tokens, 'answer token')}{speed}, seed {t.seed}"
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+        return f"{prompt}, {counted(t.num_answer_tokens, 'answer token')}{speed}, seed {t.seed}"
 
 
 def open_stream(model: AskedModel, asked: Asked) -> closing[Generator[StreamEvent, None, None]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ktdesk.amounts import counted
 from ktdesk.bench_report import BenchReport, Comparison
 from ktdesk.terminal import on_one_line
 from ktdesk_engine.benchmark.samples import Row, Spread
@@ -39,7 +40,7 @@ def _head(report: BenchReport) -> Iterator[str]:
     yield _line("machine", f"{machine.cpu}, {machine.num_cores} cores, {machine.memory_bytes / 2**30:.1f} GiB")
     yield _line(
         "run",
-        f"{report.isa}, {_count(report.threads, 'thread')}, {report.compute}, {_count(report.repeat, 'sample')}, "
+        f"{report.isa}, {counted(report.threads, 'thread')}, {report.compute}, {counted(report.repeat, 'sample')}, "
         f"{report.date}",
     )
     peaks = [f"{name} {_spread(peak, 1e12, 2)} TOPS" for name, peak in report.peak_ops_s.items()]
@@ -96,7 +97,3 @@ def _spread(spread: Spread, unit: float, digits: int) -> str:
 
 def _share(spread: Spread) -> str:
     return f"{spread.median:.0%} ({100 * spread.minimum:.0f}..{100 * spread.maximum:.0f})"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

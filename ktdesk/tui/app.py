@@ -77,7 +77,12 @@ class KtdeskApp(App[None]):
     @property
     def _is_new(self) -> bool:
         """Nothing was loaded or said here yet."""
-        return self.preferences.last_model is None and not (self.settings.data_folder / "conversations.db").exists()
+        return self.preferences.last_model is None and not self.has_conversations
+
+    @property
+    def has_conversations(self) -> bool:
+        """Some were kept; to look is quicker than to open them."""
+        return (self.settings.data_folder / "conversations.db").exists()
 
     @property
     def preferences(self) -> Preferences:

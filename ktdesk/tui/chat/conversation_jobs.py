@@ -49,7 +49,7 @@ class ConversationJobs:
     def show_last(self) -> None:
         """Before anything is said: where the conversation of last time is."""
         screen = self._screen
-        if screen.has_conversation or not (screen.ktdesk.settings.data_folder / "conversations.db").exists():
+        if screen.has_conversation or not screen.ktdesk.has_conversations:
             return
 
         def look() -> None:
